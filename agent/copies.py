@@ -53,7 +53,7 @@ class Copies:
         self._copied: dict[str, Seen] = {}
         self.problems: dict[str, str] = {}  # by file
 
-    def refresh(self) -> None:
+    def update_copies(self) -> None:
         """Bring all copies up to date. Raises OSError where they cannot be written."""
         for name in NAMES:
             why = ""
@@ -70,9 +70,9 @@ class Copies:
                 # After the write: a copy that failed is made again the next time.
                 self._copied[name] = seen
             if why != self.problems.get(name, ""):
-                self._note(name, why)
+                self._record_problem(name, why)
 
-    def _note(self, name: str, why: str) -> None:
+    def _record_problem(self, name: str, why: str) -> None:
         self.problems.pop(name, None)
         if why:
             self._write(name + UNREADABLE, why.encode())
@@ -180,7 +180,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _say(clock: Clock, level: str, event: str, **more: object) -> None:
+def _log_line(clock: Clock, level: str, event: str, **more: object) -> None:
     stamp = clock.utc().isoformat(timespec="microseconds").replace("+00:00", "Z")
     line = json.dumps({**more, "event": event, "level": level, "timestamp": stamp})
     sys.stderr.write(f"{line}\n")
@@ -211,10 +211,10 @@ def main(source: str, target: str, clock: Clock = SYSTEM) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     copies, told, due = Copies(source, target), dict[str, str](), 0.0
-    _say(clock, "info", "copying", source=source, target=target, files=len(NAMES))
+    _log_line(clock, "info", "copying", source=source, target=target, files=len(NAMES))
     while True:
         try:
-            copies.refresh()
+            copies.update_copies()
             if clock.monotonic() >= due:
                 copies.beat()
                 due = clock.monotonic() + BEAT_SECONDS
@@ -223,7 +223,7 @@ def main(source: str, target: str, clock: Clock = SYSTEM) -> None:
             problems = {target: error.strerror or str(error)}
         if problems != told:
             told = dict(problems)
-            _say(clock, "warning" if told else "info", "files that cannot be copied", **told)
+            _log_line(clock, "warning" if told else "info", "files that cannot be copied", **told)
         time.sleep(EVERY_SECONDS)
 
 

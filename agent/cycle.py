@@ -21,15 +21,15 @@ from msgspec.structs import replace
 from agent import graph, observed, status, zones
 from agent.background import in_thread
 from agent.flex_topo import FlexTopo
-from agent.kubelet.held import Held, Pod, Reading, merge, uids, with_last
+from agent.kubelet.held import KubeletPod, KubeletReading, KubeletState, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import gpus, sysfs
 from agent.machine.gpus import NO_GPUS
 from agent.machine.hardware import Hardware
-from agent.metrics import Metrics
-from agent.node import Node, capacity, owner, version
+from agent.metrics import AgentMetrics
+from agent.node import OwnNode, capacity, owner, version
 from agent.observe import Observer
-from agent.pods import MOST_KEPT, READ, NodePod, Roster, pod
+from agent.pods import MOST_KEPT, READ, NodePod, UidRoster, pod
 from agent.publish import FlexTopoWriter, TopologyWriter
 from agent.settings import AgentSettings
 from clock import Clock
@@ -54,7 +54,7 @@ STUCK_SECONDS = 300.0
 NO_HARDWARE = Hardware(zones=())
 
 
-class Agent:
+class NodeAgent:
     """One node's agent. ``nvml`` is the module ``pynvml`` or what stands in for it."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Agent:
         node: str,
         *,
         nvml: Any,
-        metrics: Metrics,
+        metrics: AgentMetrics,
         recorder: EventRecorder,
         clock: Clock,
     ) -> None:
@@ -76,7 +76,7 @@ class Agent:
         self._recorder = recorder
         self._clock = clock
         self._reader = Reader(settings, clock)
-        self._roster = Roster(clock.monotonic)
+        self._roster = UidRoster(clock.monotonic)
         self._flex_topo = FlexTopoWriter(client, node, metrics, clock)
         self._topology = TopologyWriter(client, node, settings.agent_publish_topology, metrics)
         self._observer = Observer(client, metrics, clock.monotonic)
@@ -95,11 +95,11 @@ class Agent:
         self._gpus = NO_GPUS
         self._looked = asyncio.Event()
         self._told: dict[str, str] = {}  # GPUs' faults that are events already
-        self._node: Node | None = None
+        self._node: OwnNode | None = None
         self._node_old = True  # it may be another one by now
         self._node_until = 0.0  # its status is read afresh until then
-        self._last: Reading | None = None
-        self._held: Held | None = None
+        self._last: KubeletReading | None = None
+        self._held: KubeletState | None = None
         self._healthy: dict[str, set[str]] = {}
         self._remembered: dict[str, dict[str, tuple[int, ...]]] | None = None
         self._beat = clock.monotonic()
@@ -126,7 +126,7 @@ class Agent:
     def _on_pod(self, event: Event[NodePod]) -> None:
         if (wire := event.new or event.old) is not None:
             # Also for a pod that went: one that came and went between two looks is in neither list of pods.
-            self._roster.note(pod(wire).uid)
+            self._roster.record_uid(pod(wire).uid)
         self._wake.set()
 
     async def _watch_files(self) -> None:
@@ -150,8 +150,8 @@ class Agent:
             self._looked.set()
             self._node_old = True
             # Now and then what is there is read again, for somebody may have deleted or changed it.
-            self._flex_topo.forget()
-            self._topology.forget()
+            self._flex_topo.forget_stored()
+            self._topology.forget_stored()
             self._wake.set()
             await asyncio.sleep(self._settings.agent_hardware_seconds)
             if looking.done():  # one that hangs is not joined by another
@@ -236,7 +236,7 @@ class Agent:
             await self._observer.write(wires, placements, exact=not held.missing)
         self._metrics.published.set(self._clock.now())
 
-    async def _read(self, pods: list[Pod]) -> Reading:
+    async def _read(self, pods: list[KubeletPod]) -> KubeletReading:
         with self._timed("kubelet"):
             reading = await in_thread(self._reader.read)
         if reading.answer is not None:
@@ -248,32 +248,32 @@ class Agent:
         self._last = replace(reading, answer=reading.answer or (self._last.answer if self._last else None))
         return reading
 
-    async def _look_at_node(self, reading: Reading) -> Node:
+    async def _look_at_node(self, reading: KubeletReading) -> OwnNode:
         """The node's status, where it may have changed: it says how many devices are unhealthy, and the version."""
         healthy = {name: set(ids) for name, ids in reading.answer.allocatable.devices.items()} if reading.answer else {}
         # The kubelet's own list changes at once; the node's status, which counts the unhealthy ones too, follows later.
         if healthy != self._healthy:
             self._healthy, self._node_until = healthy, self._clock.monotonic() + CAPACITY_SECONDS
         if self._node is None or self._node_old or self._clock.monotonic() <= self._node_until:
-            self._node = await self._client.get(NODES, self._name, type=Node)
+            self._node = await self._client.get(NODES, self._name, type=OwnNode)
             self._node_old = False
         return self._node
 
-    def _with_later(self, pods: list[Pod]) -> list[Pod]:
+    def _with_later(self, pods: list[KubeletPod]) -> list[KubeletPod]:
         """These and the pods that came since they were listed; those that went since are still among them."""
         known = {pod.uid for pod in pods}
         return pods + [one for one in map(pod, self._pods.store.values()) if one.uid not in known]
 
-    def _merge(self, reading: Reading, pods: list[Pod]) -> Held:
-        gone = self._roster.gone(uids(reading), pods, complete=self._pods.has_synced)
+    def _merge(self, reading: KubeletReading, pods: list[KubeletPod]) -> KubeletState:
+        gone = self._roster.gone_holders(uids(reading), pods, complete=self._pods.has_synced)
         self._held = merge(reading, self._hardware, pods, gone, self._remembered)
         self._remembered = self._held.remembered
         return self._held
 
-    def _as_it_was(self, reading: Reading) -> Held:
+    def _as_it_was(self, reading: KubeletReading) -> KubeletState:
         return replace(self._held or merge(reading, self._hardware, []), missing=reading.problems)
 
-    async def _publish(self, held: Held, pods: list[Pod], own: dict[str, Any], *, known: bool) -> None:
+    async def _publish(self, held: KubeletState, pods: list[KubeletPod], own: dict[str, Any], *, known: bool) -> None:
         size = self._settings.agent_core_group_size
         spec = graph.spec(self._hardware, self._gpus, size)
         ready = status.ready(held, self._hardware, self._gpus)
@@ -282,7 +282,7 @@ class Agent:
         if known:
             await self._topology.write(zones.topology(self._name, held, self._hardware, pods), own)
 
-    def _tell_faults(self, node: Node) -> None:
+    def _tell_faults(self, node: OwnNode) -> None:
         """An event on the node for each GPU that failed or came back."""
         about = reference(NODES, node)
         faults = {gpu.address: gpu.fault for gpu in self._gpus.gpus}

@@ -9,7 +9,7 @@ from agent.flex_topo import Component, Edge, FlexTopoSpec
 from agent.machine import cpuset, pci
 from agent.machine.cpuset import Cpus
 from agent.machine.gpus import Gpu, Gpus
-from agent.machine.hardware import Core, Hardware, PciDevice
+from agent.machine.hardware import Hardware, MachineCore, PciDevice
 from crds import graph
 
 
@@ -18,7 +18,7 @@ class Group(msgspec.Struct, frozen=True):
 
     zone: int
     socket: int
-    cores: tuple[Core, ...]
+    cores: tuple[MachineCore, ...]
 
     @property
     def id(self) -> str:
@@ -33,7 +33,7 @@ class Group(msgspec.Struct, frozen=True):
 
 def groups(hardware: Hardware, size: int) -> Iterator[Group]:
     """Core groups of ``size`` cores: by zone and socket, in order of their lowest CPU; the last one may have fewer."""
-    by_place: dict[tuple[int, int], list[Core]] = {}
+    by_place: dict[tuple[int, int], list[MachineCore]] = {}
     for core in hardware.cores:
         by_place.setdefault((core.zone, core.socket), []).append(core)
     for (zone, socket), cores in sorted(by_place.items()):
@@ -49,10 +49,16 @@ def gpu_id(gpu: Gpu) -> str:
 def spec(hardware: Hardware, gpus: Gpus, core_group_size: int) -> FlexTopoSpec:
     """The spec of this machine's FlexTopo."""
     cores = list(groups(hardware, core_group_size))
-    devices = _devices(hardware, gpus)
+    devices = _other_pci_devices(hardware, gpus)
     return FlexTopoSpec(
         core_group_size=core_group_size,
-        nodes=(*_sockets(hardware), *_zones(hardware), *_cores(cores), *_gpus(hardware, gpus), *map(_device, devices)),
+        nodes=(
+            *_sockets(hardware),
+            *_zone_components(hardware),
+            *_cores(cores),
+            *_gpus(hardware, gpus),
+            *map(_device, devices),
+        ),
         edges=(
             *_core_edges(cores),
             *_distances(hardware),
@@ -62,7 +68,7 @@ def spec(hardware: Hardware, gpus: Gpus, core_group_size: int) -> FlexTopoSpec:
     )
 
 
-def _devices(hardware: Hardware, gpus: Gpus) -> list[PciDevice]:
+def _other_pci_devices(hardware: Hardware, gpus: Gpus) -> list[PciDevice]:
     """PCI devices that are not among NVML's GPUs."""
     known = {gpu.address for gpu in gpus.gpus}
     return [device for device in hardware.pci if device.address not in known]
@@ -94,7 +100,7 @@ def _sockets(hardware: Hardware) -> Iterator[Component]:
         yield _node(graph.socket_id(socket), graph.SOCKET)
 
 
-def _zones(hardware: Hardware) -> Iterator[Component]:
+def _zone_components(hardware: Hardware) -> Iterator[Component]:
     # From the last core to the first, so that the first one counts where a zone spans sockets.
     sockets = {core.zone: core.socket for core in reversed(hardware.cores)}
     for zone in hardware.zones:

@@ -8,31 +8,31 @@ from kube.resources import NODES
 _OWN = ("kubernetes.io/", "hugepages-", "attachable-volumes-")
 
 
-class NodeInfo(Struct, frozen=True):
+class OwnNodeInfo(Struct, frozen=True):
     """What the kubelet says of itself."""
 
     kubelet_version: str = ""
 
 
-class NodeStatus(Struct, frozen=True):
+class OwnNodeStatus(Struct, frozen=True):
     """Node status."""
 
     capacity: Quantities | None = None
-    node_info: NodeInfo = NodeInfo()
+    node_info: OwnNodeInfo = OwnNodeInfo()
 
 
-class Node(Object, frozen=True):
+class OwnNode(Object, frozen=True):
     """A node."""
 
-    status: NodeStatus = NodeStatus()
+    status: OwnNodeStatus = OwnNodeStatus()
 
 
-def version(node: Node) -> str:
+def version(node: OwnNode) -> str:
     """The kubelet's version; "" where it does not say."""
     return node.status.node_info.kubelet_version
 
 
-def capacity(node: Node) -> dict[str, int]:
+def capacity(node: OwnNode) -> dict[str, int]:
     """Devices by resource, unhealthy ones included."""
     counts = {name: str(amount) for name, amount in (node.status.capacity or {}).items()}
     return {
@@ -43,6 +43,6 @@ def capacity(node: Node) -> dict[str, int]:
     }
 
 
-def owner(node: Node) -> dict[str, Any]:
+def owner(node: OwnNode) -> dict[str, Any]:
     """The owner reference to the node, for what goes with it."""
     return {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node.metadata.name, "uid": node.metadata.uid}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import structlog
 
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.pods import MIRROR, NodePod, pod
 from agent.publish import MANAGER
 from crds.constants import NUMA_PLACEMENT_OBSERVED
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 class Observer:
     """Remembers what it wrote until the watch has shown it. ``clock`` is monotonic."""
 
-    def __init__(self, client: Client, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Client, metrics: AgentMetrics, clock: Callable[[], float]) -> None:
         self._client = client
         self._metrics = metrics
         self._clock = clock

@@ -7,7 +7,7 @@ one; a device without zones in none.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.kubelet.held import Held, memory_by_zone
+from agent.kubelet.held import KubeletState, memory_by_zone
 from agent.machine.hardware import Hardware
 from engine.kubelet.machine import CPU, NumaPlacement, ZoneUse
 
@@ -21,7 +21,7 @@ class _Part(NamedTuple):
     resource: str
 
 
-def placements(held: Held, hardware: Hardware) -> dict[str, NumaPlacement]:
+def placements(held: KubeletState, hardware: Hardware) -> dict[str, NumaPlacement]:
     """Pod uid -> where it sits."""
     amounts: dict[str, dict[_Part, int]] = {}
     ids: dict[str, dict[_Part, list[str]]] = {}
@@ -42,7 +42,7 @@ def placements(held: Held, hardware: Hardware) -> dict[str, NumaPlacement]:
     return {uid: _placement(parts, ids.get(uid, {})) for uid, parts in sorted(amounts.items()) if parts}
 
 
-def _cpus(held: Held) -> dict[str, set[int]]:
+def _cpus(held: KubeletState) -> dict[str, set[int]]:
     """A pod's CPUs: an app container may have those of an init container, so they count once."""
     cpus: dict[str, set[int]] = {}
     for owner, found in held.cpus.items():

@@ -8,7 +8,7 @@ list, but the watch told of it.
 
 from collections.abc import Callable, Collection, Iterable
 
-from agent.kubelet.held import Pod
+from agent.kubelet.held import KubeletPod
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.objects import Object, Struct
 
@@ -20,7 +20,7 @@ READ = (MIRROR, STATIC_UID, NUMA_PLACEMENT_OBSERVED)  # annotations, here and wh
 MOST_KEPT = 10_000  # parts of the pods of one namespace beyond those that are free (`kube.kept`): some 1 MB
 
 
-class PodStatus(Struct, frozen=True):
+class PodPhase(Struct, frozen=True):
     """A pod's phase."""
 
     phase: str = ""
@@ -29,18 +29,18 @@ class PodStatus(Struct, frozen=True):
 class NodePod(Object, frozen=True):
     """A pod, as far as the agent reads it."""
 
-    status: PodStatus = PodStatus()
+    status: PodPhase = PodPhase()
 
 
-def pod(wire: NodePod) -> Pod:
+def pod(wire: NodePod) -> KubeletPod:
     """The pod; a static pod by the uid that the kubelet has, which its mirror names."""
     metadata = wire.metadata
     annotations = metadata.annotations or {}
     uid = annotations.get(STATIC_UID, metadata.uid) if MIRROR in annotations else metadata.uid
-    return Pod(uid, metadata.namespace, metadata.name, wire.status.phase in FINISHED)
+    return KubeletPod(uid, metadata.namespace, metadata.name, wire.status.phase in FINISHED)
 
 
-class Roster:
+class UidRoster:
     """Remembers which uids were seen when, and since when unknown ones are there. ``clock`` is monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -48,11 +48,11 @@ class Roster:
         self._seen: dict[str, float] = {}
         self._unknown: dict[str, float] = {}
 
-    def note(self, uid: str) -> None:
+    def record_uid(self, uid: str) -> None:
         """A pod of this uid came, changed or went."""
         self._seen[uid] = self._clock()
 
-    def gone(self, held: Iterable[str], pods: Collection[Pod], *, complete: bool) -> frozenset[str]:
+    def gone_holders(self, held: Iterable[str], pods: Collection[KubeletPod], *, complete: bool) -> frozenset[str]:
         """Which of the holders (uids) are gone; ``complete``: whether ``pods`` are all of the node."""
         now, held = self._clock(), set(held)
         known = {pod.uid: pod for pod in pods}

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from agent.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.status import condition
 from agent.zones import Json
 from clock import Clock
@@ -35,7 +35,7 @@ Ready = tuple[bool, Reason, str]
 class FlexTopoWriter:
     """The FlexTopo of one node."""
 
-    def __init__(self, client: Client, node: str, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, client: Client, node: str, metrics: AgentMetrics, clock: Clock) -> None:
         self._clock = clock
         self._client = client
         self._node = node
@@ -56,7 +56,7 @@ class FlexTopoWriter:
             self._known = FlexTopo(metadata=msgspec.convert(found, Object).metadata)
         return self._known
 
-    def forget(self) -> None:
+    def forget_stored(self) -> None:
         """Read again before the next write."""
         self._known = None
 
@@ -73,7 +73,7 @@ class FlexTopoWriter:
             if change := _status_change(known, status, ready, self._clock.utc()):
                 known, outcome = await self._patch(change, "status"), "written"
         except KubeError:
-            self.forget()
+            self.forget_stored()
             self._metrics.writes.labels("flextopo", "failed").inc()
             raise
         self._known = known
@@ -97,7 +97,7 @@ class FlexTopoWriter:
     @staticmethod
     def _spec_change(known: FlexTopo, spec: FlexTopoSpec, owner: Json) -> Json:
         change: Json = {}
-        if difference := merge_patch(_plain(known.spec), _plain(spec)):
+        if difference := merge_patch(_as_wire(known.spec), _as_wire(spec)):
             change["spec"] = difference
         # A Node that was made again has another uid: the garbage collector would take what belongs to the old one.
         if msgspec.to_builtins(known.metadata.owner_references) != (owner,):
@@ -108,7 +108,7 @@ class FlexTopoWriter:
 class TopologyWriter:
     """The NodeResourceTopology of one node. ``mode``: auto, always or never."""
 
-    def __init__(self, client: Client, node: str, mode: str, metrics: Metrics) -> None:
+    def __init__(self, client: Client, node: str, mode: str, metrics: AgentMetrics) -> None:
         self._client = client
         self._node = node
         self._mode = mode
@@ -118,7 +118,7 @@ class TopologyWriter:
         self._last: Outcome | None = None
         self._no_kind = False
 
-    def forget(self) -> None:
+    def forget_stored(self) -> None:
         """Read again before the next write: somebody else may have taken the object, or left it."""
         self._loaded = False
 
@@ -129,11 +129,11 @@ class TopologyWriter:
         try:
             outcome = await self._write_over(wanted, owner)
         except KubeError:
-            self.forget()
+            self.forget_stored()
             self._metrics.writes.labels("noderesourcetopology", "failed").inc()
             raise
         self._metrics.writes.labels("noderesourcetopology", outcome).inc()
-        self._tell(outcome)
+        self._log_outcome(outcome)
         return outcome
 
     async def _write_over(self, wanted: Json, owner: Json) -> Outcome:
@@ -141,7 +141,7 @@ class TopologyWriter:
             return await self._write(wanted, owner)
         # Another exporter wrote in between: what it left is read, and in mode auto it is theirs from now on.
         except Conflict:
-            self.forget()
+            self.forget_stored()
             return await self._write(wanted, owner)
 
     async def _write(self, wanted: Json, owner: Json) -> Outcome:
@@ -184,7 +184,7 @@ class TopologyWriter:
             return "absent"
         return "written"
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _log_outcome(self, outcome: Outcome) -> None:
         if outcome != self._last and outcome in {"foreign", "absent"}:
             why = {
                 "foreign": "another exporter writes this node's NodeResourceTopology: it is left alone",
@@ -222,7 +222,7 @@ def _content(topology: Json) -> Json:
     return {name: topology.get(name) or [] for name in ("topologyPolicies", "attributes", "zones")}
 
 
-def _plain(found: FlexTopoSpec | FlexTopoStatus) -> Json:
+def _as_wire(found: FlexTopoSpec | FlexTopoStatus) -> Json:
     """As it is on the wire, without what has its default."""
     plain: Json = msgspec.to_builtins(found)
     return plain
@@ -234,7 +234,7 @@ def _status_change(known: FlexTopo, status: FlexTopoStatus | None, ready: Ready,
     before = known.status or FlexTopoStatus()
     made = condition(ready, before.conditions, now, known.metadata.generation)
     wanted = msgspec.structs.replace(status or before, conditions=(made,), observed_at=before.observed_at)
-    change = merge_patch(_plain(before), _plain(wanted))
+    change = merge_patch(_as_wire(before), _as_wire(wanted))
     if not change:
         return {}
     # The time is that of the kubelet's state: a message of the condition that changes leaves it as it is.

@@ -5,9 +5,9 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
-from agent.cycle import Agent
+from agent.cycle import NodeAgent
 from agent.machine.nvml import Nvml
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.settings import AgentSettings
 from clock import SYSTEM, Clock
 from kube.client import Client
@@ -26,10 +26,10 @@ async def run(
     clock: Clock = SYSTEM,
 ) -> None:
     """Run the agent until ``stop`` is set. Raises OSError where its port is taken."""
-    metrics = Metrics()
+    metrics = AgentMetrics()
     recorder = EventRecorder(client, COMPONENT, clock=clock)
     node = settings.agent_node_name or socket.gethostname().lower()
-    agent = Agent(settings, client, node, nvml=Nvml(), metrics=metrics, recorder=recorder, clock=clock)
+    agent = NodeAgent(settings, client, node, nvml=Nvml(), metrics=metrics, recorder=recorder, clock=clock)
     async with serving(
         settings, client, metrics.registry, ready=lambda: agent.ready, alive=lambda: agent.alive, clock=clock
     ) as ports:

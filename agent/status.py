@@ -17,7 +17,7 @@ from agent.flex_topo import (
     PluginDevice,
 )
 from agent.kubelet.checkpoints import MemoryNode
-from agent.kubelet.held import Device, Held, Owner, Pod
+from agent.kubelet.held import KubeletDevice, KubeletPod, KubeletState, Owner
 from agent.machine import cpuset
 from agent.machine.gpus import Gpus
 from agent.machine.hardware import Hardware
@@ -31,7 +31,9 @@ REPLICA = "::"  # NVIDIA's device plugin names the shares of a GPU <uuid>::<numb
 _MESSAGE = 4096
 
 
-def status(held: Held, hardware: Hardware, gpus: Gpus, pods: Collection[Pod], core_group_size: int) -> FlexTopoStatus:
+def status(
+    held: KubeletState, hardware: Hardware, gpus: Gpus, pods: Collection[KubeletPod], core_group_size: int
+) -> FlexTopoStatus:
     """The status without ``conditions`` and ``observed_at``, which change with it only."""
     names = {pod.uid: pod for pod in pods}
     return FlexTopoStatus(
@@ -43,7 +45,7 @@ def status(held: Held, hardware: Hardware, gpus: Gpus, pods: Collection[Pod], co
     )
 
 
-def ready(held: Held, hardware: Hardware, gpus: Gpus) -> tuple[bool, Reason, str]:
+def ready(held: KubeletState, hardware: Hardware, gpus: Gpus) -> tuple[bool, Reason, str]:
     """Whether the kubelet's next admission can be predicted exactly: the condition's status, reason and message."""
     # A fault on the PCI bus changes no admission: the kubelet hears of devices and their zones from plugins.
     missing = [*held.missing, *(problem for problem in hardware.problems if not problem.startswith("bus/pci/"))]
@@ -77,7 +79,7 @@ def condition(
 # --- the kubelet -----------------------------------------------------------------------------------------------------
 
 
-def _kubelet(held: Held, hardware: Hardware) -> KubeletConfig:
+def _kubelet(held: KubeletState, hardware: Hardware) -> KubeletConfig:
     config = held.config
     topology, cpu = config.topology_manager_policy_options, config.cpu_manager_policy_options
     return KubeletConfig(
@@ -94,14 +96,14 @@ def _kubelet(held: Held, hardware: Hardware) -> KubeletConfig:
     )
 
 
-def _holder(owner: Owner, names: Mapping[str, Pod]) -> dict[str, str]:
+def _holder(owner: Owner, names: Mapping[str, KubeletPod]) -> dict[str, str]:
     found = {"pod_uid": owner.uid, "container": owner.container}
     if pod := names.get(owner.uid):
         found |= {"namespace": pod.namespace, "pod": pod.name}
     return found
 
 
-def _cpus(held: Held, names: Mapping[str, Pod]) -> CpuState:
+def _cpus(held: KubeletState, names: Mapping[str, KubeletPod]) -> CpuState:
     return CpuState(
         default_set=cpuset.render(held.default),
         assignments=tuple(
@@ -111,7 +113,7 @@ def _cpus(held: Held, names: Mapping[str, Pod]) -> CpuState:
     )
 
 
-def _memory(held: Held, names: Mapping[str, Pod]) -> MemoryUse:
+def _memory(held: KubeletState, names: Mapping[str, KubeletPod]) -> MemoryUse:
     return MemoryUse(
         zones=tuple(_memory_zone(zone, node) for zone, node in sorted(held.memory_zones.items())),
         assignments=tuple(
@@ -146,11 +148,11 @@ def _memory_zone(zone: int, node: MemoryNode) -> MemoryZone:
     )
 
 
-def _resource(resource: str, devices: Mapping[str, Device], names: Mapping[str, Pod]) -> DeviceState:
+def _resource(resource: str, devices: Mapping[str, KubeletDevice], names: Mapping[str, KubeletPod]) -> DeviceState:
     return DeviceState(resource=resource, devices=tuple(_device(*pair, names) for pair in devices.items()))
 
 
-def _device(name: str, found: Device, names: Mapping[str, Pod]) -> PluginDevice:
+def _device(name: str, found: KubeletDevice, names: Mapping[str, KubeletPod]) -> PluginDevice:
     return PluginDevice(
         id=name,
         zones=found.zones or None,
@@ -163,7 +165,7 @@ def _device(name: str, found: Device, names: Mapping[str, Pod]) -> PluginDevice:
 
 
 def _components(
-    held: Held, hardware: Hardware, gpus: Gpus, names: Mapping[str, Pod], size: int
+    held: KubeletState, hardware: Hardware, gpus: Gpus, names: Mapping[str, KubeletPod], size: int
 ) -> Iterator[ComponentUse]:
     """Core groups, cores and GPUs that are not free, as the graph orders them."""
     by_cpu: dict[int, list[Owner]] = {}
@@ -174,32 +176,32 @@ def _components(
     for group in groups:
         users = sorted({owner for cpu in group.cpus for owner in by_cpu.get(cpu, ())})
         if users:
-            yield _use(group.id, "allocated", users, names)
+            yield _component_use(group.id, "allocated", users, names)
         elif group.cpus <= held.reserved:
-            yield _use(group.id, "reserved")
+            yield _component_use(group.id, "reserved")
     for core in (core for group in groups for core in group.cores):
         if any(cpu in by_cpu for cpu in core.cpus):
-            yield _use(words.core_id(core.cpus[0]), "allocated")
+            yield _component_use(words.core_id(core.cpus[0]), "allocated")
         elif held.reserved.issuperset(core.cpus):
-            yield _use(words.core_id(core.cpus[0]), "reserved")
+            yield _component_use(words.core_id(core.cpus[0]), "reserved")
     yield from _gpus(held, gpus, names)
 
 
-def _gpus(held: Held, gpus: Gpus, names: Mapping[str, Pod]) -> Iterator[ComponentUse]:
-    by_gpu: dict[str, list[Device]] = {}
+def _gpus(held: KubeletState, gpus: Gpus, names: Mapping[str, KubeletPod]) -> Iterator[ComponentUse]:
+    by_gpu: dict[str, list[KubeletDevice]] = {}
     for name, device in (pair for devices in held.devices.values() for pair in devices.items()):
         by_gpu.setdefault(name.partition(REPLICA)[0], []).append(device)
     for gpu in gpus.gpus:
         devices = by_gpu.get(gpu.uuid, [])
         users = sorted({device.owner for device in devices if device.owner})
         if gpu.fault or not all(device.healthy for device in devices):
-            yield _use(graph.gpu_id(gpu), "unhealthy", users, names)
+            yield _component_use(graph.gpu_id(gpu), "unhealthy", users, names)
         elif users:
-            yield _use(graph.gpu_id(gpu), "allocated", users, names)
+            yield _component_use(graph.gpu_id(gpu), "allocated", users, names)
 
 
-def _use(
-    component: str, status_: str, users: Collection[Owner] = (), names: Mapping[str, Pod] | None = None
+def _component_use(
+    component: str, status_: str, users: Collection[Owner] = (), names: Mapping[str, KubeletPod] | None = None
 ) -> ComponentUse:
     # The kind takes no more, and one list that is too long would have the whole object refused.
     used_by = tuple(Holder(**_holder(owner, names or {})) for owner in list(users)[:512])

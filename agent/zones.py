@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from agent import fingerprint
-from agent.kubelet.checkpoints import Table
-from agent.kubelet.held import Held, Pod
-from agent.machine.hardware import Hardware, Zone
+from agent.kubelet.checkpoints import MemoryTable
+from agent.kubelet.held import KubeletPod, KubeletState
+from agent.machine.hardware import Hardware, MachineZone
 from crds.numa_placement import zone_name
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ LEGACY_POLICIES = {
 }
 
 
-def topology(node: str, held: Held, hardware: Hardware, pods: Collection[Pod]) -> Json:
+def topology(node: str, held: KubeletState, hardware: Hardware, pods: Collection[KubeletPod]) -> Json:
     """The object of this node."""
     config = held.config
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
@@ -45,7 +45,7 @@ def topology(node: str, held: Held, hardware: Hardware, pods: Collection[Pod]) -
     }
 
 
-def _attributes(held: Held, pods: Collection[Pod]) -> Iterator[tuple[str, str]]:
+def _attributes(held: KubeletState, pods: Collection[KubeletPod]) -> Iterator[tuple[str, str]]:
     config = held.config
     yield "topologyManagerPolicy", config.topology_manager_policy
     yield "topologyManagerScope", config.topology_manager_scope
@@ -57,7 +57,7 @@ def _attributes(held: Held, pods: Collection[Pod]) -> Iterator[tuple[str, str]]:
     yield fingerprint.METHOD_ATTRIBUTE, fingerprint.METHOD_ALL
 
 
-def _zone(zone: Zone, held: Held) -> Json:
+def _zone(zone: MachineZone, held: KubeletState) -> Json:
     return {
         "name": zone_name(zone.id),
         "type": "Node",
@@ -69,7 +69,7 @@ def _zone(zone: Zone, held: Held) -> Json:
     }
 
 
-def _resources(zone: Zone, held: Held) -> Iterator[tuple[str, int, int, int]]:
+def _resources(zone: MachineZone, held: KubeletState) -> Iterator[tuple[str, int, int, int]]:
     """Name, capacity, allocatable and available."""
     if held.static_cpu and zone.cpus:
         # The default set has the reserved CPUs too, which no container ever gets for itself.
@@ -86,6 +86,6 @@ def _resources(zone: Zone, held: Held) -> Iterator[tuple[str, int, int, int]]:
             yield resource, len(here), len(healthy), len([device for device in healthy if device.owner is None])
 
 
-def _installed(zone: Zone, kind: str, table: Table) -> int:
+def _installed(zone: MachineZone, kind: str, table: MemoryTable) -> int:
     """What the kernel says is installed; the kubelet's own figure where it says nothing."""
     return (zone.memory if kind == "memory" else zone.hugepages.get(kind, 0)) or table.total

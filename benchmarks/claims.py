@@ -99,7 +99,7 @@ def cluster(
     state.set_flavor(Flavor(name="f", levels=("rack", HOSTNAME_LABEL)))
     devices = state.cluster.devices
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
-    devices.set_class("gpu", read_class({"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}))
+    devices.set_device_class("gpu", read_class({"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}))
     for at in range(nodes):
         name = f"n{at}"
         labels = {"rack": f"r{at // 16}", HOSTNAME_LABEL: name}
@@ -181,13 +181,13 @@ def partitions(nodes: int) -> Row:
     names = [f"gpu-{gpu}-{part}" for gpu in range(DEVICES) for part in range(7)]
     state = cluster(nodes, parts, [[name for name in names if dice.random() < 0.3] for _ in range(nodes)])
     devices, pod, looks, left = state.cluster.devices, asks(1), [], nodes
-    devices.counts(asks(2, selector="odd < 0"))  # all is read by now
+    devices.count_by_node(asks(2, selector="odd < 0"))  # all is read by now
     while left:
         devices.counting.next_round()
         looks.append(ms(lambda: devices.counting.uncounted(pod)))
         left = devices.counting.uncounted(pod)
     return {"nodes": nodes, "looks": len(looks), "longest_ms": max(looks), "all_ms": sum(looks)} | {
-        "refused": devices.refused(pod)
+        "refused": devices.is_uncounted(pod)
     }
 
 

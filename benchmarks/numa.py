@@ -94,7 +94,7 @@ class Bench:
         self.layout = layout(zones, policy)
         self.states = states(zones, distinct + TURNS)
         self.fleet = Fleet()
-        self.fleet.grow(nodes)
+        self.fleet.grow_to(nodes)
         for index in range(nodes):
             self.fleet.set(index, self.layout, self.states[index % distinct])
         self.distinct = distinct
@@ -105,7 +105,7 @@ class Bench:
         yes = int(self.fleet.feasible(shapes[0]).sum())
         times = {
             "fits_ns": [timed(partial(self.fleet.feasible, each)) for each in shapes[:TURNS]],
-            "counts_ns": [timed(partial(self.fleet.counts, each, PODS)) for each in shapes[TURNS:]],
+            "counts_ns": [timed(partial(self.fleet.count_by_machine, each, PODS)) for each in shapes[TURNS:]],
             "changed_us": [timed(partial(self._change, turn, shapes[TURNS - 1])) for turn in range(TURNS)],
         }
         for index in range(TURNS):

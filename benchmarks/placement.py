@@ -110,7 +110,7 @@ class Bench:
 
     def turn(self, request: WorkloadRequest) -> None:
         """Release, place, reserve."""
-        self.state.release("bench")
+        self.state.release_workload("bench")
         self.answer = place(self.state, request)
         if isinstance(self.answer, Placement):
             self.state.reserve("bench", self.answer.assignments)
@@ -121,7 +121,7 @@ class Bench:
         for less in (next(shapes) for _ in range(TURNS)):
             request = self.request(less)
             watch.time(lambda request=request: self.turn(request))  # type: ignore[misc]  # bound early on purpose
-        self.state.release("bench")
+        self.state.release_workload("bench")
         return watch
 
     def seen_shape(self, churn: Iterator[Assignment]) -> Stopwatch:
@@ -133,14 +133,14 @@ class Bench:
 
             def changed(others: Assignment | None = others) -> None:
                 if others is None:
-                    self.state.release("churn")
+                    self.state.release_workload("churn")
                 else:
                     self.state.reserve("churn", (others,))
                 self.turn(request)
 
             watch.time(changed)
-        self.state.release("churn")
-        self.state.release("bench")
+        self.state.release_workload("churn")
+        self.state.release_workload("bench")
         return watch
 
     def reading(self) -> float:
@@ -151,7 +151,7 @@ class Bench:
             if isinstance(self.answer, Placement):
                 (assignment,) = self.answer.assignments
                 watch.time(lambda assignment=assignment: assignment.slices)  # type: ignore[misc]
-        self.state.release("bench")
+        self.state.release_workload("bench")
         return median(watch.cpu) if watch.cpu else 0.0
 
     def outcome(self) -> str:

@@ -110,7 +110,7 @@ class Bench:
 
     def turn(self, request: WorkloadRequest) -> None:
         """Release, place, reserve."""
-        self.state.release("bench")
+        self.state.release_workload("bench")
         answer = place(self.state, request)
         self.found = answer.assignments if isinstance(answer, Placement) else ()
         if self.found:
@@ -122,7 +122,7 @@ class Bench:
         for less in (next(shapes) for _ in range(TURNS)):
             request = self.request(less)
             watch.time(lambda request=request: self.turn(request))  # type: ignore[misc]  # bound early on purpose
-        self.state.release("bench")
+        self.state.release_workload("bench")
         return median(watch.cpu)
 
     def seen_shape(self, others: Iterator[Assignment]) -> float:
@@ -132,12 +132,12 @@ class Bench:
             if turn == 4:  # the first turns are not counted
                 watch = Stopwatch([], [])
             if turn % 2:
-                watch.time(lambda: (self.state.release("churn"), self.turn(request)))
+                watch.time(lambda: (self.state.release_workload("churn"), self.turn(request)))
             else:
                 more = next(others)
                 watch.time(lambda more=more: (self.state.reserve("churn", (more,)), self.turn(request)))  # type: ignore[misc]
-        self.state.release("churn")
-        self.state.release("bench")
+        self.state.release_workload("churn")
+        self.state.release_workload("bench")
         return median(watch.cpu)
 
     def reading(self) -> float:
@@ -146,7 +146,7 @@ class Bench:
         for _ in range(10):
             self.turn(self.request(0))
             watch.time(lambda: self.state.placements("bench", "main", "n0"))
-        self.state.release("bench")
+        self.state.release_workload("bench")
         return median(watch.cpu)
 
     def nodes(self) -> int:

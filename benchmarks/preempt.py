@@ -22,7 +22,7 @@ from benchmarks.harness import report
 from benchmarks.harness.goals import GOALS
 from engine.kubelet.machine import CPU, Container, Kubelet, Layout, Machine, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.model import PodSet, Policy, TopologyRequest
-from engine.preemption.model import Rules, Strategy
+from engine.preemption.model import ChoiceRules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import sourced
 from queueing.cycle.cycle import cycle
@@ -59,7 +59,7 @@ def one_pod() -> list[dict[str, Any]]:
                     preemptor = guaranteed(TABLE_3[name])
                     for strategy in Strategy:
                         begin = time.process_time_ns()
-                        next(sourced(roster, preemptor, Rules(strategy)))
+                        next(sourced(roster, preemptor, ChoiceRules(strategy)))
                         spent = (time.process_time_ns() - begin) / 1e3
                         (first if not turn else times).setdefault((name, strategy), []).append(spent)
                     if turn < 5:
@@ -122,7 +122,7 @@ def inside(nodes: int) -> list[dict[str, Any]]:
             found = watch.run(state, made, 64)
             (planned,) = found.preempting
             victims = len(planned.victims)
-            made.forget(state, planned.key)
+            made.remove_workload(state, planned.key)
         gc.unfreeze()
         rows.append({"full of": f"{pods} x {gpus}", "nodes": nodes, "victims": victims, "cpu_ms": median(watch.cpu)})
     return rows

@@ -143,7 +143,7 @@ class Busy:
             holding = sorted(self.queues.holders.keys())
             begin = time.process_time_ns()
             for key in self.dice.sample(holding, min(ends, len(holding))):
-                self.queues.forget(self.state, key)
+                self.queues.remove_workload(self.state, key)
             freeing.append((time.process_time_ns() - begin) / 1e6)
             found = watch.run(self.state, self.queues, 100)
             admitted += len(found.admitted)
@@ -194,7 +194,7 @@ def preemptions(nodes: int) -> list[dict[str, Any]]:
             found = watch.run(state, made, 64)
             (planned,) = found.preempting
             victims = len(planned.victims)
-            made.forget(state, planned.key)
+            made.remove_workload(state, planned.key)
         gc.unfreeze()
         rows.append(
             {

@@ -40,7 +40,7 @@ from localcluster.nodes import RACK_LABEL
 from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.informers import Informers
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.scheduling.scheduler import Scheduler
 
 SIZES: Final = (10_000, 50_000, 100_000)
@@ -132,7 +132,7 @@ class _Run:
     def __init__(self, feed: Feed, client: Client) -> None:
         self.feed = feed
         recorder = EventRecorder(client, "topogate-ungater")
-        metrics = Metrics()
+        metrics = ControllerMetrics()
         parts = assemble(Settings(), client, metrics, recorder, SYSTEM)
         self.controller = Controller(parts, recorder, metrics, SYSTEM)
         self.loads: list[float] = []

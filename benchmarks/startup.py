@@ -31,7 +31,7 @@ from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDI
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
 from localcluster.nodes import Fleet, add_nodes, wait_ready
 from ungater.model.pod_slots import PodSetSlots
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 
 GOAL_SECONDS = 15.0
 GOAL_MB = 250.0  # webhook and ungater together, with as many nodes and pods as is the default
@@ -93,7 +93,7 @@ async def _fill(made: Plane, options: argparse.Namespace) -> None:
     """Nodes, then Jobs that are placed, then all pods."""
     fleet = Fleet(blocks=5, racks=20, hosts=options.nodes // 100, gpus=8)
     await add_nodes(made.client, fleet)
-    await wait_ready(made.client, fleet.names(), timeout=PATIENCE_SECONDS)
+    await wait_ready(made.client, fleet.node_names(), timeout=PATIENCE_SECONDS)
     for name in (SCHEDULER, CONTROLLER_MANAGER, KWOK):
         await asyncio.to_thread(made.cluster.stop, name)
     names = [f"job-{number}" for number in range(options.pods // 2 // JOB_PODS)]
@@ -102,10 +102,10 @@ async def _fill(made: Plane, options: argparse.Namespace) -> None:
     await _until(lambda: _placed(made.client, len(names)), f"{len(names)} Jobs to be placed")
     assert made.components is not None  # noqa: S101 - the plane was made with Topogate
     await made.components.kill("ungater")
-    slots = {key(found): found for found in await made.client.list(WORKLOADS, "default", type=Workload)}
+    slots = {key(found): found for found in await made.client.list(WORKLOADS, "default", type=WorkloadObject)}
     jobs = {job.metadata.uid: job for job in await made.client.list(JOBS, "default", type=Job)}
     ours = [pod for found in slots.values() for pod in _pods_of(found, jobs)]
-    hosts = list(fleet.names())
+    hosts = list(fleet.node_names())
     others = [_pod(f"other-{number}", hosts[number % len(hosts)]) for number in range(options.pods - len(ours))]
     # Users may not say which slot a pod has; the API server takes a moment to forget that.
     await made.client.delete(VALIDATING_ADMISSION_POLICY_BINDINGS, "topogate-pods")
@@ -122,7 +122,7 @@ async def _is_allowed(client: Client, pod: Json) -> bool:
     return True
 
 
-def _pods_of(workload: Workload, jobs: dict[str, Job]) -> Iterator[Json]:
+def _pods_of(workload: WorkloadObject, jobs: dict[str, Job]) -> Iterator[Json]:
     """All pods of a Job, as they are once they were ungated and bound."""
     (owner,) = workload.metadata.owner_references or ()
     slots = observed_of(workload).slots
@@ -165,7 +165,7 @@ def _pod(name: str, node: str, *, gpus: int = 0) -> Json:
 
 
 async def _placed(client: Client, count: int) -> bool:
-    found = await client.list(WORKLOADS, "default", type=Workload)
+    found = await client.list(WORKLOADS, "default", type=WorkloadObject)
     return sum(observed_of(each).slots is not None for each in found) == count
 
 

@@ -240,7 +240,7 @@ async def add_machines(made: Plane, all_fleets: Sequence[Fleet], publishing: Pub
     await asyncio.to_thread(made.cluster.play_kubelets, publishing)
     for fleet in all_fleets:
         await add_nodes(made.client, fleet)
-    names = [name for fleet in all_fleets for name in fleet.names()]
+    names = [name for fleet in all_fleets for name in fleet.node_names()]
     await wait_ready(made.client, names, timeout=120)
     kinds = [NODE_RESOURCE_TOPOLOGIES] * publishing.nrt + [FLEX_TOPOS] * publishing.flex_topo
     async with asyncio.timeout(PUBLISHED_SECONDS):

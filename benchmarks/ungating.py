@@ -168,7 +168,7 @@ async def _bare(made: Plane, job: str, options: argparse.Namespace) -> tuple[str
     owner = controller_of(pods[0].metadata)
     assert owner is not None  # noqa: S101 - a Job's pods have one
     patches = UngatePatches(KEYS, workload_name("Job", job, owner.uid), "main", LEVELS)
-    slots = [Slot((*name.split("-")[:2], name), 8, name) for name in _fleet(options).names()]
+    slots = [Slot((*name.split("-")[:2], name), 8, name) for name in _fleet(options).node_names()]
     plan = [
         {
             "path": PODS.path(pod.metadata.namespace, pod.metadata.name),

@@ -165,7 +165,7 @@ def reissue(bundle: Bundle, hosts: Iterable[str], now: datetime, lifetimes: Life
     return replace(bundle, cert_pem=cert_pem, key_pem=key_pem)
 
 
-def due(certificate: x509.Certificate, now: datetime, renew_before: timedelta) -> bool:
+def is_due(certificate: x509.Certificate, now: datetime, renew_before: timedelta) -> bool:
     """Whether it is time for the next one: two thirds of its life, or ``renew_before`` its end if that is earlier."""
     start, end = made_at(certificate), certificate.not_valid_after_utc
     life = end - start

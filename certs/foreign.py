@@ -12,7 +12,7 @@ from cryptography import x509
 
 from certs import store
 from certs.authority import Bundle, BundleError, check_serving, parse, signed_by
-from certs.options import Options
+from certs.options import CertificateOptions
 from certs.trust import Published
 from kube.client import Client
 
@@ -23,7 +23,7 @@ class CertificatesMissingError(Exception):
     """There is nothing that could be served; the text says what has to be there, and what is."""
 
 
-async def read(client: Client, options: Options, now: datetime) -> Bundle:
+async def read(client: Client, options: CertificateOptions, now: datetime) -> Bundle:
     """What cert-manager made.
 
     Raises CertificatesMissingError where it has not, or what it made cannot be served, and KubeError.
@@ -64,7 +64,7 @@ def trusted(bundle: Bundle, published: Published) -> bool:
     return all(any(_leads_to(chain, each) for each in authorities) for authorities in published.bundles)
 
 
-def advice(options: Options, published: Published) -> str:
+def advice(options: CertificateOptions, published: Published) -> str:
     """What to look at where the caBundle does not have the CA."""
     lines = []
     for resource, name, configuration in published.found:

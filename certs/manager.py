@@ -24,8 +24,8 @@ import structlog
 from certs import foreign, store, trust
 from certs.authority import Bundle, BundleError, fingerprint
 from certs.foreign import CertificatesMissingError
-from certs.options import Options
-from certs.rotation import UNKNOWN, Replica, Seen, Step, advance, choose, may_serve
+from certs.options import CertificateOptions
+from certs.rotation import UNKNOWN, Replica, RotationStep, RoundFindings, advance, choose, may_serve
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
@@ -55,7 +55,7 @@ class CertificateManager:
     def __init__(
         self,
         client: Client,
-        options: Options,
+        options: CertificateOptions,
         on_change: Callable[[Bundle], None],
         *,
         notify: Notify,
@@ -74,7 +74,7 @@ class CertificateManager:
         self.published = False
         self.rounds = 0
 
-    async def refresh(self) -> None:
+    async def run_round(self) -> None:
         """One round. Raises KubeError, CertificatesMissingError and BundleError; what is served then stays."""
         chosen = await retry_on_conflict(self._sign if self._options.sign else self._follow, attempts=_ATTEMPTS)
         if self.bundle is None or (chosen.cert_pem, chosen.key_pem) != (self.bundle.cert_pem, self.bundle.key_pem):
@@ -88,9 +88,9 @@ class CertificateManager:
         """Rounds for ever; ends only by cancellation."""
         while True:
             try:
-                await self.refresh()
+                await self.run_round()
             except (KubeError, CertificatesMissingError, BundleError) as error:
-                self._say(_UNCHECKED, str(error))
+                self._log_once(_UNCHECKED, str(error))
             except Exception:
                 log.exception(_UNCHECKED)  # what is served stays
             else:
@@ -124,10 +124,10 @@ class CertificateManager:
                 f"cert-manager, or delete that Certificate and the annotation {store.CERT_MANAGER}"
             )
         if found.misasked:
-            self._say(f"annotation {store.ROTATE} is not understood: expected leaf or ca", found.misasked)
+            self._log_once(f"annotation {store.ROTATE} is not understood: expected leaf or ca", found.misasked)
         # A CA that one webhook lacks is not settled: calls of that webhook would fail.
-        self._settling.note(published.by_all, self._monotonic(), now)
-        seen = Seen(
+        self._settling.record_authorities(published.by_all, self._monotonic(), now)
+        seen = RoundFindings(
             found.bundle,
             self.bundle,
             published.trusted,
@@ -144,7 +144,7 @@ class CertificateManager:
         if count := await trust.publish(self._client, published, step.bundle.ca_pem):
             log.info("caBundle written", configurations=count, authorities=len(step.bundle.authorities))
             # The time of a new CA counts from this write, not from the next round's read of it.
-            self._settling.note(step.bundle.authorities, self._monotonic(), now)
+            self._settling.record_authorities(step.bundle.authorities, self._monotonic(), now)
         if chosen is None:
             raise CertificatesMissingError(
                 f"no certificate is served yet: API servers get {options.settle_seconds:g} s to notice the new CA"
@@ -152,7 +152,9 @@ class CertificateManager:
         self.published = self.published or (chosen.issuer is not None and may_serve(chosen.issuer, seen))
         return chosen
 
-    async def _store(self, found: store.Stored, seen: Seen, step: Step, chosen: Bundle | None, now: datetime) -> None:
+    async def _store(
+        self, found: store.Stored, seen: RoundFindings, step: RotationStep, chosen: Bundle | None, now: datetime
+    ) -> None:
         """Write what has changed, and say so."""
         bundle = step.bundle if step.bundle != found.bundle else None
         replicas = self._replicas(seen, step, chosen, now)
@@ -177,7 +179,9 @@ class CertificateManager:
                 about, "Normal", Reason.CERTIFICATES_ROTATED, "Every replica serves the new CA; the old one is dropped"
             )
 
-    def _replicas(self, seen: Seen, step: Step, chosen: Bundle | None, now: datetime) -> dict[str, Replica]:
+    def _replicas(
+        self, seen: RoundFindings, step: RotationStep, chosen: Bundle | None, now: datetime
+    ) -> dict[str, Replica]:
         """What the Secret shall say of all replicas: this one, the others, and those of CAs that were taken in."""
         replicas = dict(seen.replicas)
         # The entry names both CAs: this replica serves the old certificate until this write has succeeded.
@@ -237,11 +241,11 @@ class CertificateManager:
         trusted = foreign.trusted(chosen, published)
         # Both states end when the cainjector writes; until then the log says what to look at.
         if not trusted or chosen is not made:
-            self._say("caBundle does not have the CA of the Secret", foreign.advice(options, published))
+            self._log_once("caBundle does not have the CA of the Secret", foreign.advice(options, published))
         self.published = self.published or trusted
         return chosen
 
-    def _say(self, what: str, detail: str) -> None:
+    def _log_once(self, what: str, detail: str) -> None:
         """Log what is wrong; the same thing once."""
         if self._said.get(what) != detail:
             log.warning(what, secret=self._options.where, error=detail)

@@ -24,7 +24,7 @@ DEFAULT_LIFETIMES = Lifetimes()
 _MAX_NAME = 63  # of an annotation, after the slash
 
 
-class Options(msgspec.Struct, frozen=True):
+class CertificateOptions(msgspec.Struct, frozen=True):
     """Times are in seconds.
 
     ``hosts``: DNS names and IP addresses of the serving certificate. ``mutating``, ``validating``: names of the webhook
@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True):
     @classmethod
     def from_settings(
         cls, settings: "Settings", extra_hosts: Sequence[str] = (), env: Mapping[str, str] | None = None
-    ) -> "Options":
+    ) -> "CertificateOptions":
         """What the settings say; ``extra_hosts`` are further names of a webhook outside of the cluster.
 
         ``env``: has POD_NAME and POD_UID in a pod; by default this process's.

@@ -28,8 +28,8 @@ from certs.authority import (
     check_serving,
     check_signer,
     create_authority,
-    due,
     fingerprint,
+    is_due,
     pem_of,
     reissue,
 )
@@ -58,7 +58,7 @@ class Replica(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     uid: str = ""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class RoundFindings(msgspec.Struct, frozen=True):
     """What one round found.
 
     ``stored``: what the Secret holds, whole or not. ``held``: what this process serves. ``trusted``: every CA in the
@@ -76,7 +76,7 @@ class Seen(msgspec.Struct, frozen=True):
     asked: str = ""
 
 
-class Step(msgspec.Struct, frozen=True):
+class RotationStep(msgspec.Struct, frozen=True):
     """What the Secret shall hold. ``bundle`` has no serving certificate as long as none may be signed.
 
     ``adopted``: fingerprints of CAs that were taken in. ``answered``: what was asked is done. ``repaired``: what was
@@ -91,7 +91,7 @@ class Step(msgspec.Struct, frozen=True):
     news: tuple[str, ...] = ()
 
 
-def advance(seen: Seen, hosts: Iterable[str], now: datetime, lifetimes: Lifetimes) -> Step:
+def advance(seen: RoundFindings, hosts: Iterable[str], now: datetime, lifetimes: Lifetimes) -> RotationStep:
     """One step of a rotation; take it again after the step's result is stored and published."""
     news: list[str] = []
     # 1. a CA that can sign: the stored one, else the one that is held, else a new one
@@ -104,13 +104,13 @@ def advance(seen: Seen, hosts: Iterable[str], now: datetime, lifetimes: Lifetime
     if fault is None and bundle.issuer == bundle.authorities[0]:
         answered = seen.asked == CA
         # `renew_before` is about serving certificates. A CA is due at two thirds of its life.
-        if answered or due(bundle.authorities[0], now, timedelta(0)):
+        if answered or is_due(bundle.authorities[0], now, timedelta(0)):
             bundle = add_authority(bundle, now, lifetimes)
             news.append("a new certificate authority was put in front")
     # 4. a serving certificate is signed where it lacks or is due, if clients know its CA; then nothing else is done
     wanted = frozenset(hosts) | (bundle.hosts if fault is None else frozenset())  # replicas may differ in settings
     retired = seen.retired
-    if fault is None and _whole(bundle, wanted, seen, now, lifetimes):
+    if fault is None and _is_serving_good(bundle, wanted, seen, now, lifetimes):
         # 5. what nobody needs any more is dropped; of what was just taken in nobody could say so yet
         bundle, retired = (bundle, retired) if adopted else _drop(bundle, seen, now)
     elif may_serve(bundle.authorities[0], seen):
@@ -124,10 +124,10 @@ def advance(seen: Seen, hosts: Iterable[str], now: datetime, lifetimes: Lifetime
     # An absent pair is a first start, not a repair.
     if not repaired and fault is not None and base.cert_pem:
         repaired = fault
-    return Step(bundle, adopted, retired, answered, repaired, tuple(news))
+    return RotationStep(bundle, adopted, retired, answered, repaired, tuple(news))
 
 
-def choose(candidate: Bundle, seen: Seen, now: datetime) -> Bundle | None:
+def choose(candidate: Bundle, seen: RoundFindings, now: datetime) -> Bundle | None:
     """Which to serve now: the one in the Secret, or still the one that is held. None: neither can be served."""
     held = seen.held if seen.held is not None and _fault(seen.held, now) is None else None
     if _fault(candidate, now) is not None:
@@ -138,13 +138,13 @@ def choose(candidate: Bundle, seen: Seen, now: datetime) -> Bundle | None:
     return candidate if candidate.issuer is not None and may_serve(candidate.issuer, seen) else held
 
 
-def may_serve(authority: x509.Certificate, seen: Seen) -> bool:
+def may_serve(authority: x509.Certificate, seen: RoundFindings) -> bool:
     """Whether clients have long had this CA, or have none other that a certificate could be of."""
     # This includes a first start, where no webhook trusts anything: no call is lost that would have succeeded.
     return fingerprint(authority) in seen.settled or all(each == authority for each in seen.trusted)
 
 
-def _with_signer(seen: Seen, now: datetime, lifetimes: Lifetimes, news: list[str]) -> tuple[Bundle, str]:
+def _with_signer(seen: RoundFindings, now: datetime, lifetimes: Lifetimes, news: list[str]) -> tuple[Bundle, str]:
     """The set to go on with, and what was wrong with the stored one."""
     fault = "it was empty" if seen.stored is None else _signer_fault(seen.stored, now)
     if seen.stored is not None and fault is None:
@@ -155,19 +155,21 @@ def _with_signer(seen: Seen, now: datetime, lifetimes: Lifetimes, news: list[str
     return create_authority(now, lifetimes), (fault or "") if seen.stored is not None else ""
 
 
-def _whole(bundle: Bundle, wanted: frozenset[str], seen: Seen, now: datetime, lifetimes: Lifetimes) -> bool:
+def _is_serving_good(
+    bundle: Bundle, wanted: frozenset[str], seen: RoundFindings, now: datetime, lifetimes: Lifetimes
+) -> bool:
     """Whether the serving certificate, which is good, needs no other one: by age, signer, names and wish."""
     if bundle.issuer != bundle.authorities[0] or wanted != bundle.hosts or seen.asked == LEAF:
         return False
-    return not due(bundle.leaf, now, lifetimes.renew_before)
+    return not is_due(bundle.leaf, now, lifetimes.renew_before)
 
 
-def _adopt(bundle: Bundle, seen: Seen, now: datetime) -> tuple[Bundle, tuple[str, ...]]:
+def _adopt(bundle: Bundle, seen: RoundFindings, now: datetime) -> tuple[Bundle, tuple[str, ...]]:
     """Take in the CA of what this process serves, and every CA that clients trust and that was not dropped by us."""
     known = {fingerprint(each) for each in bundle.authorities}
     trusted = {fingerprint(each): each for each in seen.trusted}
     # What this process serves comes first: the cut at MAX_AUTHORITIES must not drop it.
-    extra = {**_own(seen), **{name: each for name, each in trusted.items() if name not in seen.retired}}
+    extra = {**_served_authorities(seen), **{name: each for name, each in trusted.items() if name not in seen.retired}}
     added = [name for name, each in extra.items() if name not in known and now < each.not_valid_after_utc]
     added = added[: max(0, MAX_AUTHORITIES - len(known))]
     if not added:
@@ -175,17 +177,17 @@ def _adopt(bundle: Bundle, seen: Seen, now: datetime) -> tuple[Bundle, tuple[str
     return replace(bundle, ca_pem=bundle.ca_pem + pem_of(extra[name] for name in added)), tuple(added)
 
 
-def _own(seen: Seen) -> dict[str, x509.Certificate]:
+def _served_authorities(seen: RoundFindings) -> dict[str, x509.Certificate]:
     """The CA of what this process serves, by its fingerprint."""
     issuer = seen.held.issuer if seen.held is not None else None
     return {} if issuer is None else {fingerprint(issuer): issuer}
 
 
-def _drop(bundle: Bundle, seen: Seen, now: datetime) -> tuple[Bundle, tuple[str, ...]]:
+def _drop(bundle: Bundle, seen: RoundFindings, now: datetime) -> tuple[Bundle, tuple[str, ...]]:
     """The set without CAs that nobody needs, and the names of the ones that were dropped lately."""
     # A replica that writes its entry after this was read makes our guarded write fail, and the round begins again.
     needed = {name for replica in seen.replicas.values() if now < replica.until for name in replica.needs} | {
-        *_own(seen)
+        *_served_authorities(seen)
     }
     signer, *others = bundle.authorities
     kept = [each for each in others if fingerprint(each) in needed and now < each.not_valid_after_utc]

@@ -35,7 +35,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
     client_config: ClientConfig = ClientConfig()
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class ConfigurationMetadata(msgspec.Struct, frozen=True, rename="camel"):
     """Metadata of a configuration."""
 
     resource_version: str = ""
@@ -45,7 +45,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class Configuration(msgspec.Struct, frozen=True):
     """A Mutating- or ValidatingWebhookConfiguration."""
 
-    metadata: Metadata = Metadata()
+    metadata: ConfigurationMetadata = ConfigurationMetadata()
     webhooks: tuple[Webhook, ...] | None = None
 
 
@@ -113,7 +113,7 @@ class Settling:
         self._settle_seconds = settle_seconds
         self._since: dict[str, float] | None = None
 
-    def note(self, authorities: Sequence[x509.Certificate], monotonic: float, now: datetime) -> None:
+    def record_authorities(self, authorities: Sequence[x509.Certificate], monotonic: float, now: datetime) -> None:
         """These stand in all webhooks now, and no other."""
         if self._since is None:
             # The age stands in the certificate, so a restart does not wait for `settle_seconds` again.

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from cli.cluster.installed import settings_with_warning
-from cli.cluster.owner_names import MAKES, WHOM, named
+from cli.cluster.owner_names import MAKES, WHOM, parse_owner
 from cli.output import Context, Failure, Kubeconfig, stdout
 from cli.reaching import failure, not_installed
 from crds.names import workload_name
@@ -130,7 +130,7 @@ def _run(
     async def carry_out() -> None:
         async with await Client.connect(kubeconfig, context) as client:
             where = namespace or client.connection.namespace
-            await change_all(client, change, selection, where, _say, dry_run=dry_run)
+            await change_all(client, change, selection, where, _print_line, dry_run=dry_run)
 
     try:
         asyncio.run(carry_out())
@@ -138,7 +138,7 @@ def _run(
         raise failure(error, kubeconfig, context) from error
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     stdout().print(line, markup=False, soft_wrap=True)
 
 
@@ -161,7 +161,7 @@ async def change_all(
         found = selected(there, selection, namespace)
     except Failure as error:
         await settings_with_warning(client)  # nobody makes a Workload of a job that came while no controller led
-        raise Failure(f"{error}{await _elsewhere(client, selection, namespace)}") from None
+        raise Failure(f"{error}{await _jobs_elsewhere(client, selection, namespace)}") from None
     if selection.queue is not None and not found:
         await _check_queue(client, selection.queue, namespace)
     # Groups of a LeaderWorkerSet share their owner, so the workload's name tells them apart.
@@ -193,7 +193,7 @@ async def change_all(
         say(f"no job in {f'queue {selection.queue} of ' if selection.queue else ''}namespace {namespace}")
 
 
-async def _elsewhere(client: Client, selection: Selection, namespace: str) -> str:
+async def _jobs_elsewhere(client: Client, selection: Selection, namespace: str) -> str:
     """Where jobs of these names are, for whoever may look; "" where there are none."""
     try:
         others = [one for one in await client.list(WORKLOADS, type=Workload) if one.metadata.namespace != namespace]
@@ -203,7 +203,7 @@ async def _elsewhere(client: Client, selection: Selection, namespace: str) -> st
         f"{title(one)} in {one.metadata.namespace} (-n {one.metadata.namespace})"
         for text in selection.names
         for one in others
-        if is_of(one, *named(text))
+        if is_of(one, *parse_owner(text))
     }
     return f"; but there is {' and '.join(sorted(found)[:ELSEWHERE])}" if found else ""
 
@@ -233,7 +233,7 @@ def selected(there: Sequence[Workload], selection: Selection, namespace: str) ->
         return sorted(wanted, key=lambda one: one.metadata.name)
     found: dict[str, Workload] = {}
     for text in selection.names:
-        kind, name = named(text)
+        kind, name = parse_owner(text)
         alike = [one for one in there if is_of(one, kind, name)]
         owners = sorted({title(one) for one in alike})
         if not alike:
@@ -248,7 +248,7 @@ def selected(there: Sequence[Workload], selection: Selection, namespace: str) ->
 
 
 def is_of(workload: Workload, kind: str, name: str) -> bool:
-    """Whether it is the Workload of the owner that somebody named, as `cli.cluster.owner_names.named` read it.
+    """Whether it is the Workload of the owner that somebody named, as `cli.cluster.owner_names.parse_owner` read it.
 
     A name may be that of one group of a LeaderWorkerSet (``serve-0``), or of a group of pods, which own their Workload
     together: both stand in the name of the Workload only.

@@ -96,7 +96,7 @@ def up(
     folder = _folder(name)
     options = Options(priority_and_fairness=fairness, feature_gates=dict(map(_gate, gates or ())))
     if supervisor.running(folder):
-        _say(f"cluster {name} is up already")
+        _print_line(f"cluster {name} is up already")
         _say_how_to_use(name)
         return
     if foreground:
@@ -105,7 +105,7 @@ def up(
     began = SYSTEM.monotonic()
     with messages() as tell, _failures():
         supervisor.start(folder, options, progress=tell, timeout=START_SECONDS)
-    _say(f"cluster {name} is up after {SYSTEM.monotonic() - began:.1f} s")
+    _print_line(f"cluster {name} is up after {SYSTEM.monotonic() - began:.1f} s")
     _say_how_to_use(name)
 
 
@@ -120,11 +120,11 @@ def down(
     with progress(f"stopping cluster {name}") if supervisor.running(folder) else nullcontext():
         ran = supervisor.stop(folder, keep=keep)
     if ran:
-        _say(f"cluster {name} is down; its data is kept in {folder}" if keep else f"cluster {name} is gone")
+        _print_line(f"cluster {name} is down; its data is kept in {folder}" if keep else f"cluster {name} is gone")
     elif known and not keep:
-        _say(f"cluster {name} was not up; what it had left in {folder} is removed")
+        _print_line(f"cluster {name} was not up; what it had left in {folder} is removed")
     else:
-        _say(f"cluster {name} is not up")
+        _print_line(f"cluster {name} is not up")
 
 
 @app.command()
@@ -136,7 +136,7 @@ def status(name: Name = "default", output: Output = OutputFormat.TABLE) -> None:
     others = supervisor.names()
     if name == "default" and name not in others and len(others) == 1:
         name = others[0]
-        _say(f"cluster {name}:")
+        _print_line(f"cluster {name}:")
     with _failures():
         components = supervisor.statuses(_running(name))
     table = Table("COMPONENT", "STATE", "PID", "PORT", "MEMORY", "CPU", box=None)
@@ -216,11 +216,11 @@ def _simulated(folder: Path, fleet: Fleet) -> None:
     began = SYSTEM.monotonic()
     created = asyncio.run(_make_nodes(config, fleet))
     seconds = SYSTEM.monotonic() - began
-    _say(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
+    _print_line(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
     if fleet.machine:
-        _say(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
+        _print_line(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
     if fleet.dra:
-        _say("their devices are in ResourceSlices; kubectl get resourceslices,deviceclasses shows them")
+        _print_line("their devices are in ResourceSlices; kubectl get resourceslices,deviceclasses shows them")
 
 
 def _real_kubelets(folder: Path, fleet: Fleet, count: int) -> None:
@@ -229,11 +229,11 @@ def _real_kubelets(folder: Path, fleet: Fleet, count: int) -> None:
     with messages() as tell, _failures():
         real_nodes.run(folder, fleet.prefix, nodes, say=tell, clock=SYSTEM)
     if not nodes:
-        _say(f"no real kubelets run whose names begin with {fleet.prefix}")
+        _print_line(f"no real kubelets run whose names begin with {fleet.prefix}")
         return
     what = "a node with a real kubelet is" if count == 1 else f"{count} nodes with real kubelets are"
-    _say(f"{what} ready after {SYSTEM.monotonic() - began:.1f} s: {nodes[0].name}{' ...' if count > 1 else ''}")
-    _say(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
+    _print_line(f"{what} ready after {SYSTEM.monotonic() - began:.1f} s: {nodes[0].name}{' ...' if count > 1 else ''}")
+    _print_line(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
 
 
 def _check_machine(machine: str, kubelet: str, dra: str, real: int | None) -> None:
@@ -267,33 +267,33 @@ async def _make_nodes(config: Path, fleet: Fleet) -> int:
         async with await Client.connect(str(config)) as client:
             with _bar("creating nodes") as advance:
                 created = await add_nodes(client, fleet, progress=advance)
-            await wait_ready(client, fleet.names(), timeout=READY_SECONDS)
+            await wait_ready(client, fleet.node_names(), timeout=READY_SECONDS)
             return created
     except* (KubeError, TimeoutError) as errors:
         # `except*` gives a group even for a single error, and groups may be nested.
-        raise Failure(str(_first(errors))) from None
+        raise Failure(str(_first_error(errors))) from None
 
 
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+def _first_error(error: BaseException) -> BaseException:
+    return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _foreground(name: str, folder: Path, options: Options) -> None:
     def ready(_: Any) -> None:
-        _say(f"cluster {name} is up; Ctrl-C stops it and keeps its data")
+        _print_line(f"cluster {name} is up; Ctrl-C stops it and keeps its data")
         _say_how_to_use(name)
 
     with _failures():
-        supervisor.run(folder, options, progress=_say, ready=ready)
+        supervisor.run(folder, options, progress=_print_line, ready=ready)
 
 
 def _say_how_to_use(name: str) -> None:
     option = "" if name == "default" else f" --name {name}"
-    _say(f"  export KUBECONFIG=$(topogate local kubeconfig{option})")
-    _say(f"  topogate local nodes{option} --blocks 4 --racks 4 --hosts 8 --gpus 8")
+    _print_line(f"  export KUBECONFIG=$(topogate local kubeconfig{option})")
+    _print_line(f"  topogate local nodes{option} --blocks 4 --racks 4 --hosts 8 --gpus 8")
 
 
-def _say(message: str) -> None:
+def _print_line(message: str) -> None:
     """One line for a person; longer than the terminal where a path in it is."""
     stderr().print(message, markup=False, soft_wrap=True)
 

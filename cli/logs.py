@@ -61,7 +61,7 @@ class LossyStream:
             if self._bytes + len(line) > KEPT:
                 self.lost += 1
             else:
-                self._keep(line)
+                self._keep_line(line)
             self.flush()
         return len(text)
 
@@ -73,12 +73,12 @@ class LossyStream:
         self._kept.clear()  # nobody will ever read it
         self._bytes = 0
 
-    def _keep(self, line: bytes) -> None:
+    def _keep_line(self, line: bytes) -> None:
         self._kept.append(line)
         self._bytes += len(line)
 
     def _write_kept(self) -> None:
-        number = self._number()
+        number = self._file_number()
         if number is None:
             while self._kept:
                 self._stream.write(self._next(len(self._kept[0])).decode("utf-8", "replace"))
@@ -93,7 +93,7 @@ class LossyStream:
             self._next(os.write(number, part))
             # Only once all is written: the count then stands where the lines are missing.
             if self.lost and not self._kept:
-                self._keep(f"{self.lost} lines of the log were lost: nobody read them in time\n".encode())
+                self._keep_line(f"{self.lost} lines of the log were lost: nobody read them in time\n".encode())
                 self.lost = 0
 
     def _next(self, size: int) -> bytes:
@@ -105,7 +105,7 @@ class LossyStream:
             self._kept.appendleft(line[size:])
         return line[:size]
 
-    def _number(self) -> int | None:
+    def _file_number(self) -> int | None:
         """The file that it writes to; None where it is no file."""
         try:
             return self._stream.fileno()

@@ -15,8 +15,8 @@ from rich.text import Text
 from cli.cluster import cluster_snapshot, manifests, room_report
 from cli.cluster import required_evictions as reliefs
 from cli.cluster.claimed_devices import Predictor
-from cli.cluster.dry_run import Outcome, rehearse
-from cli.cluster.dump import Found
+from cli.cluster.dry_run import DryRunOutcome, rehearse
+from cli.cluster.dump import FoundObject
 from cli.cluster.manifests import NAMED, Maker, Manifest
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
@@ -45,7 +45,7 @@ _NO_EFFECT: Final = re.compile(r"([\w.]*(?:annotations|labels)\[[^\]]*\]) .*has 
 NEVER: Final = frozenset({Reason.INVALID_REQUEST, Reason.CONTRADICTING_REQUESTS, Reason.UNSUPPORTED_OWNER})
 
 
-class State(StrEnum):
+class PlaceState(StrEnum):
     """What would become of a workload."""
 
     PLACED = "Placed"
@@ -56,7 +56,7 @@ class State(StrEnum):
     ACCEPTED = "Accepted"  # by the API server; whoever asks may not see the nodes, and so not where it would go
 
 
-class Zone(msgspec.Struct, frozen=True):
+class ZoneShare(msgspec.Struct, frozen=True):
     """What one pod gets in one NUMA zone; ``devices``: ids by resource, where known."""
 
     zone: int
@@ -72,11 +72,11 @@ class OnNode(msgspec.Struct, frozen=True):
 
     node: str
     pods: int
-    zones: tuple[tuple[Zone, ...], ...] = ()
+    zones: tuple[tuple[ZoneShare, ...], ...] = ()
     devices: tuple[tuple[str, ...], ...] = ()
 
 
-class Landing(msgspec.Struct, frozen=True):
+class DomainPods(msgspec.Struct, frozen=True):
     """Pods in one domain of the narrowest level. ``first``: the rank of the first of them; ranks follow each other."""
 
     values: tuple[str, ...]
@@ -85,7 +85,7 @@ class Landing(msgspec.Struct, frozen=True):
     nodes: tuple[OnNode, ...]
 
 
-class PodSetView(msgspec.Struct, frozen=True, rename="camel"):
+class PlacedPodSet(msgspec.Struct, frozen=True, rename="camel"):
     """One pod set. ``domains`` is empty where its flavor has no topology, or it is not placed."""
 
     name: str
@@ -96,7 +96,7 @@ class PodSetView(msgspec.Struct, frozen=True, rename="camel"):
     ranked: bool = False
     flavor: str = ""
     levels: tuple[str, ...] = ()
-    domains: tuple[Landing, ...] = ()
+    domains: tuple[DomainPods, ...] = ()
 
 
 class VictimView(msgspec.Struct, frozen=True):
@@ -114,11 +114,11 @@ class PlaceAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
     name: str
     namespace: str
-    state: State
+    state: PlaceState
     reason: str
     message: str
     queue: str = ""
-    pod_sets: tuple[PodSetView, ...] = ()
+    pod_sets: tuple[PlacedPodSet, ...] = ()
     victims: tuple[VictimView, ...] = ()
     room: tuple[Room, ...] = ()
     relief: Relief | None = None
@@ -175,13 +175,13 @@ def command(
     emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
     # The worst state decides: a script must not take a refusal for a wait.
-    if State.REFUSED in states:
+    if PlaceState.REFUSED in states:
         raise typer.Exit(REFUSED)
-    if states & {State.WAITS, State.PREEMPTS}:
+    if states & {PlaceState.WAITS, PlaceState.PREEMPTS}:
         raise typer.Exit(WAITS)
 
 
-def _read(files: Sequence[str]) -> list[Found]:
+def _read(files: Sequence[str]) -> list[FoundObject]:
     found, passed = manifests.read(files)
     if passed:
         stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
@@ -198,7 +198,7 @@ def _without_nodes(
         PlaceAnswer(
             name=f"{one.kind.lower()}/{one.name}",
             namespace=own,
-            state=State.REFUSED if refusal else State.ACCEPTED,
+            state=PlaceState.REFUSED if refusal else PlaceState.ACCEPTED,
             reason="",
             message=refusal or accepted,
             kind=one.kind,
@@ -209,7 +209,9 @@ def _without_nodes(
     ]
 
 
-def _heard(found: Sequence[Found], namespace: str | None, kubeconfig: str | None, context: str | None) -> list[Tried]:
+def _heard(
+    found: Sequence[FoundObject], namespace: str | None, kubeconfig: str | None, context: str | None
+) -> list[Tried]:
     try:
         return asyncio.run(tried(kubeconfig, context, namespace, found))
     except KubeError as error:
@@ -218,7 +220,7 @@ def _heard(found: Sequence[Found], namespace: str | None, kubeconfig: str | None
 
 def report(
     cache: Cache,
-    found: Sequence[Found],
+    found: Sequence[FoundObject],
     namespace: str,
     now: float,
     *,
@@ -232,7 +234,7 @@ def report(
     """
     # One maker for all objects: uids that came twice would be one owner to the cache.
     maker = Maker(cache, cache.keys, namespace, timestamp(now), require_queue=require_queue, asked=asked)
-    made = [maker.make(one) for one in found]
+    made = [maker.make_manifest(one) for one in found]
     for one, said in zip(made, heard, strict=False):  # none where the cluster is a snapshot
         # Our own webhook's refusal is told in its own words; the API server's repeats them.
         if said.refusal and not said.unfit and not one.denied:
@@ -257,7 +259,7 @@ def report(
         )
     except ValueError as error:
         raise Failure(str(error)) from None
-    answers = [_refused(one) for one in made if one.denied]
+    answers = [_refused_answer(one) for one in made if one.denied]
     warnings = {warning: None for one in accepted for warning in one.warnings}
     # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
     written_as = {pod.metadata.uid: one for one in accepted if not one.leader_sets for pod in one.pods}
@@ -283,28 +285,30 @@ def _uids(one: Manifest) -> set[str]:
     return {obj.metadata.uid for obj in (*one.jobs, *one.job_sets, *one.pods)}
 
 
-def _refused(one: Manifest) -> PlaceAnswer:
+def _refused_answer(one: Manifest) -> PlaceAnswer:
     return PlaceAnswer(
-        one.title, one.namespace, State.REFUSED, one.reason, one.denied, warnings=one.warnings, kind=one.kind
+        one.title, one.namespace, PlaceState.REFUSED, one.reason, one.denied, warnings=one.warnings, kind=one.kind
     )
 
 
 def _left_alone(one: Manifest) -> PlaceAnswer:
     count = len(_uids(one))
     text = "it asks for no topology and no queue: kube-scheduler places its pods alone" if count else "it has no pods"
-    return PlaceAnswer(one.title, one.namespace, State.NOT_MANAGED, "", text, kind=one.kind)
+    return PlaceAnswer(one.title, one.namespace, PlaceState.NOT_MANAGED, "", text, kind=one.kind)
 
 
-def _answer(cache: Cache, outcome: Outcome, written_as: Mapping[str, Manifest], predictor: Predictor) -> PlaceAnswer:
+def _answer(
+    cache: Cache, outcome: DryRunOutcome, written_as: Mapping[str, Manifest], predictor: Predictor
+) -> PlaceAnswer:
     """``written_as``: by uid of a pod, what the user wrote that it comes of."""
     entry, owner = outcome.entry, outcome.entry.job
     written = {(one.kind, one.title) for uid in entry.pods if (one := written_as.get(uid)) is not None}
     # Pods of a Deployment belong to a ReplicaSet that the user never wrote.
     kind, name = written.pop() if len(written) == 1 else (owner.kind, f"{owner.kind.lower()}/{owner.full_name}")
-    state = State.PLACED if outcome.placed else State.PREEMPTS if outcome.victims else State.WAITS
-    if state is State.WAITS and outcome.reason in NEVER:
-        state = State.REFUSED
-    room = tuple(_room(cache, entry)) if state is State.WAITS else ()
+    state = PlaceState.PLACED if outcome.placed else PlaceState.PREEMPTS if outcome.victims else PlaceState.WAITS
+    if state is PlaceState.WAITS and outcome.reason in NEVER:
+        state = PlaceState.REFUSED
+    room = tuple(_room(cache, entry)) if state is PlaceState.WAITS else ()
     return PlaceAnswer(
         name=name,
         kind=kind,
@@ -316,7 +320,7 @@ def _answer(cache: Cache, outcome: Outcome, written_as: Mapping[str, Manifest], 
         pod_sets=tuple(_pod_sets(cache.state, entry, {part.pod_set: part for part in outcome.assignments}, predictor)),
         victims=tuple(_victims(cache, outcome)),
         room=room,
-        relief=reliefs.relief(cache, entry, outcome.reason, room) if state is State.WAITS else None,
+        relief=reliefs.relief(cache, entry, outcome.reason, room) if state is PlaceState.WAITS else None,
     )
 
 
@@ -334,10 +338,10 @@ def _room(cache: Cache, entry: WorkloadEntry) -> Iterator[Room]:
 
 def _pod_sets(
     state: ClusterState, entry: WorkloadEntry, parts: Mapping[str, Assignment], predictor: Predictor
-) -> Iterator[PodSetView]:
+) -> Iterator[PlacedPodSet]:
     for owned in entry.job.pod_sets:
         part, request = parts.get(owned.name), owned.request
-        yield PodSetView(
+        yield PlacedPodSet(
             name=owned.name,
             count=part.count if part is not None else owned.count,
             policy=str(request.policy) if isinstance(request, ParsedRequest) else "",
@@ -351,23 +355,25 @@ def _pod_sets(
         )
 
 
-def _landings(state: ClusterState, key: str, part: Assignment, predictor: Predictor) -> Iterator[Landing]:
-    first, devices = 0, predictor.of(key, part)
+def _landings(state: ClusterState, key: str, part: Assignment, predictor: Predictor) -> Iterator[DomainPods]:
+    first, devices = 0, predictor.predict_devices(key, part)
     for piece in part.slices:
         nodes = tuple(
-            OnNode(name, count, tuple(map(_zones, state.placements(key, part.pod_set, name))), devices.get(name, ()))
+            OnNode(
+                name, count, tuple(map(_zone_shares, state.placements(key, part.pod_set, name))), devices.get(name, ())
+            )
             for name, count in piece.nodes
         )
-        yield Landing(piece.values, piece.count, first, nodes)
+        yield DomainPods(piece.values, piece.count, first, nodes)
         # Slices are in rank order, so the ranks of a piece follow those of the one before.
         first += piece.count
 
 
-def _zones(placement: NumaPlacement) -> tuple[Zone, ...]:
-    return tuple(Zone(use.zone, listed(use.amounts), dict(use.devices)) for use in placement.zones)
+def _zone_shares(placement: NumaPlacement) -> tuple[ZoneShare, ...]:
+    return tuple(ZoneShare(use.zone, listed(use.amounts), dict(use.devices)) for use in placement.zones)
 
 
-def _victims(cache: Cache, outcome: Outcome) -> Iterator[VictimView]:
+def _victims(cache: Cache, outcome: DryRunOutcome) -> Iterator[VictimView]:
     for victim in outcome.victims:
         entry = cache.entries.of_workload(victim.key)
         job = f"{entry.job.namespace}/{entry.job.kind.lower()}/{entry.job.name}" if entry is not None else ""
@@ -378,8 +384,8 @@ def _victims(cache: Cache, outcome: Outcome) -> Iterator[VictimView]:
 # --- for people ----------------------------------------------------------------------------------------------------
 
 
-_SAID: Final = {State.WAITS: "Waiting"}  # as `topogate explain` says it
-_STYLES: Final = {State.PLACED: "bold green", State.WAITS: "bold yellow", State.PREEMPTS: "bold yellow"}
+_SAID: Final = {PlaceState.WAITS: "Waiting"}  # as `topogate explain` says it
+_STYLES: Final = {PlaceState.PLACED: "bold green", PlaceState.WAITS: "bold yellow", PlaceState.PREEMPTS: "bold yellow"}
 
 
 def render(answers: Sequence[PlaceAnswer], most: int = CLOSEST) -> RenderableType:
@@ -399,7 +405,7 @@ def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
         f", queue {answer.queue}" * bool(answer.queue),
     )
     told = answer.message
-    if answer.reason and answer.state is not State.PLACED:
+    if answer.reason and answer.state is not PlaceState.PLACED:
         told = f"{answer.reason}: {told}"
     yield Text.assemble((_SAID.get(answer.state, answer.state.value), _STYLES.get(answer.state, "bold")), f"  {told}")
     for one in answer.pod_sets:
@@ -418,7 +424,7 @@ def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
         yield Text(f"Warning: {warning}", "yellow")
 
 
-def _landing_table(one: PodSetView, *, named: bool) -> Table:
+def _landing_table(one: PlacedPodSet, *, named: bool) -> Table:
     table = Table(box=None, pad_edge=False, title=f"pod set {one.name}" if named else None, title_justify="left")
     for level in one.levels:
         table.add_column(short(level))
@@ -447,7 +453,7 @@ def _landing_table(one: PodSetView, *, named: bool) -> Table:
     return table
 
 
-def _zone_tables(one: PodSetView) -> Iterator[Table]:
+def _zone_tables(one: PlacedPodSet) -> Iterator[Table]:
     """The NUMA zones and devices of each pod, where they are known."""
     nodes = [node for landing in one.domains for node in landing.nodes if node.zones or node.devices]
     if not nodes:

@@ -86,17 +86,17 @@ def stripped(item: Json) -> Json:
     if "annotations" in meta:
         # kubectl apply keeps the whole manifest there, with the env that is left out below.
         meta["annotations"] = {key: value for key, value in meta["annotations"].items() if key != APPLIED}
-    return {**_without(item), "metadata": meta}
+    return {**_drop_private(item), "metadata": meta}
 
 
-def _without(value: Any) -> Any:
+def _drop_private(value: Any) -> Any:
     """Without private fields of containers, wherever there are containers."""
     if isinstance(value, list):
-        return [_without(one) for one in value]
+        return [_drop_private(one) for one in value]
     if not isinstance(value, dict):
         return value
     # At any depth: templates lie in templates, as in a JobSet's replicated jobs.
-    found = {key: _without(one) for key, one in value.items()}
+    found = {key: _drop_private(one) for key, one in value.items()}
     for name in ("containers", "initContainers", "ephemeralContainers"):
         if isinstance(found.get(name), list):
             found[name] = [{k: v for k, v in one.items() if k not in PRIVATE} for one in found[name]]

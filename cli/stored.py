@@ -114,7 +114,7 @@ async def _workloads(client: Client, namespace: str) -> list[Workload]:
 def _stored(workload: Workload, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
     conditions = workload.status.conditions
     ready = objects.condition(conditions, PODS_READY)
-    state, reason, message = last_word(conditions) or _waits(workload)
+    state, reason, message = last_word(conditions) or _waiting_state(workload)
     hangs = state == "Placed" and ready is not None and ready.status == "False"
     kind, _, name = title(workload).partition(" ")
     return StoredJob(
@@ -130,7 +130,7 @@ def _stored(workload: Workload, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
     )
 
 
-def _waits(workload: Workload) -> tuple[str, str, str]:
+def _waiting_state(workload: Workload) -> tuple[str, str, str]:
     if not workload.spec.active:
         return "OnHold", "", RELEASE
     found = objects.condition(workload.status.conditions, QUOTA_RESERVED)

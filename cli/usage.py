@@ -17,7 +17,7 @@ from rich.text import Text
 from cli.output import Failure, Output, OutputFormat, emit
 from cli.prometheus_options import PrometheusLabels, checked_labels, checked_url
 from clock import SYSTEM, Clock
-from web.prometheus_api import PrometheusApi, PrometheusError, Series
+from web.prometheus_api import PrometheusApi, PrometheusError, TimeSeries
 
 UNITS: Final = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 LONGEST: Final = 10 * 366 * 86_400  # seconds
@@ -95,7 +95,7 @@ async def usage(api: PrometheusApi, since: str, seconds: int, namespace: str, re
     if namespace:
         parts.append(f"queue_namespace={json.dumps(namespace)}")
 
-    def series(metric: str, *names: str) -> "asyncio.Task[list[Series]]":
+    def series(metric: str, *names: str) -> "asyncio.Task[list[TimeSeries]]":
         asked = f"increase({metric}{api.selector(*parts)}[{seconds}s])"
         # Sum after increase: a counter that starts over in a new leader would make a sum of counters fall.
         query = f"sum by ({', '.join((*names, 'resource'))}) ({asked}) / {HOUR}"
@@ -132,7 +132,7 @@ def _local(metric: dict[str, str]) -> str:
     return f"{metric.get('queue_namespace', '')}/{metric.get('local_queue', '') or NONE}"
 
 
-def _hours(found: Series) -> float | None:
+def _hours(found: TimeSeries) -> float | None:
     """The value of a series that has one, in what somebody else wrote."""
     try:
         hours = float(found.values[-1][1])
@@ -153,10 +153,10 @@ def _summed(rows: Iterable[tuple[str, str, float]]) -> tuple[HeldHours, ...]:
 
 def render(found: Usage) -> RenderableType:
     """As a person reads it."""
-    return Group(*_parts(found))
+    return Group(*_render_parts(found))
 
 
-def _parts(found: Usage) -> Iterator[RenderableType]:
+def _render_parts(found: Usage) -> Iterator[RenderableType]:
     yield Text(f"Held in the last {found.since}, in resource hours", "bold")
     tables = {"CLUSTER QUEUE": found.cluster_queues, "LOCAL QUEUE": found.local_queues, **found.labels}
     for title, rows in tables.items():

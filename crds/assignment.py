@@ -49,9 +49,9 @@ def _runs(domains: Sequence[Domain]) -> Iterator[tuple[tuple[str, ...], list[Dom
 
 def _group(parent: tuple[str, ...], run: list[Domain]) -> dict[str, Any]:
     names = [values[-1] for values, _ in run]
-    prefix = _common(names)
+    prefix = _common_prefix(names)
     # Only what follows the prefix: of names like n1 and n11 both ends would take the same letter.
-    suffix = _common([name[: len(prefix) - 1 if prefix else None : -1] for name in names])[::-1]
+    suffix = _common_prefix([name[: len(prefix) - 1 if prefix else None : -1] for name in names])[::-1]
     group: dict[str, Any] = {"values": list(parent)}
     group |= {key: text for key, text in (("prefix", prefix), ("suffix", suffix)) if text}
     group["names"] = [name[len(prefix) : len(name) - len(suffix)] for name in names]
@@ -67,6 +67,6 @@ def _members(group: dict[str, Any]) -> Iterator[Domain]:
         yield (*parent, prefix + name + suffix), count
 
 
-def _common(names: Sequence[str]) -> str:
+def _common_prefix(names: Sequence[str]) -> str:
     # One name stays whole: it would be all prefix, and nobody would find it in the object.
     return commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 - names are no paths

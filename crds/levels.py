@@ -2,12 +2,12 @@
 
 Rules
 - A ResourceFlavor may give its levels names (``spec.topology.names``), as in ``require-topology: rack``.
-- A name means one level among the flavors of the job's queue (`LevelNames.within`), and without a queue, or where that
-  has no flavor with this name, one level in the whole cluster; whichever flavor the pods then go to.
+- A name means one level among the flavors of the job's queue (`LevelNames.from_flavors`), and without a queue, or where
+  that has no flavor with this name, one level in the whole cluster; whichever flavor the pods then go to.
 - A text that is a level of some flavor is that level, whatever else is called so.
 - A name that these flavors give to different levels means none of them: `check_level` refuses it and names them all.
 - What a name meant it goes on to mean where the flavor that said so is gone, for as long as this object lives.
-- The Workload and the annotations keep what was written. What is decided on is `named`.
+- The Workload and the annotations keep what was written. What is decided on is `with_label_keys`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +63,7 @@ class LevelNames:
         """The names that flavors give to different levels."""
         return tuple(sorted(name for name, meant in self._meaning.items() if len(meant) > 1))
 
-    def within(self, flavors: Iterable[Flavor]) -> "LevelNames":
+    def from_flavors(self, flavors: Iterable[Flavor]) -> "LevelNames":
         """Those of some flavors, as of a queue's; what none of them names means what it means everywhere."""
         # Nearly every cluster: each name has one meaning, whatever the queue.
         if not self.ambiguous:
@@ -82,12 +82,12 @@ class LevelNames:
         meant = self._meaning.get(text, ())
         return meant[0] if len(meant) == 1 else text
 
-    def several(self, text: str) -> tuple[Level, ...]:
+    def ambiguous_levels(self, text: str) -> tuple[Level, ...]:
         """The levels that flavors call so, where they are more than one."""
         meant = self._meaning.get(text, ())
         return meant if len(meant) > 1 else ()
 
-    def of(self, level: Level) -> tuple[Name, ...]:
+    def names_of_level(self, level: Level) -> tuple[Name, ...]:
         """The names by which a level may be asked for, by the alphabet."""
         return tuple(sorted(name for name, meant in self._meaning.items() if meant == (level,)))
 
@@ -109,7 +109,7 @@ class LevelNames:
 NO_NAMES = LevelNames()  # nobody adds to it
 
 
-def named(request: ParsedRequest, names: LevelNames) -> ParsedRequest:
+def with_label_keys(request: ParsedRequest, names: LevelNames) -> ParsedRequest:
     """The request with label keys instead of names; the same object where it has no names."""
     written = request.as_written
     level = None if written.level is None else names.level(written.level)
@@ -142,12 +142,12 @@ def check_level(
     known = _known_levels(flavors)
     also_auto = [AUTO] if request.policy is Policy.PREFERRED and known else []
     if known:
-        allowed = f"allowed are {_listed([*known, *also_auto], names)}"
+        allowed = f"allowed are {_list_levels([*known, *also_auto], names)}"
     else:
         allowed = f"there is no ResourceFlavor{of} with spec.topology yet: create one first"
     text = request.as_written.level or "unconstrained"
     # Without their domains: a person who writes rack means a key that ends with it.
-    called = {name for level in known for name in (*names.of(level), level.rpartition("/")[2])}
+    called = {name for level in known for name in (*names.names_of_level(level), level.rpartition("/")[2])}
     if hint := meant(text.rpartition("/")[2], called):
         allowed = f"{hint} {allowed[:1].upper()}{allowed[1:]}"
     raise RequestError(
@@ -162,7 +162,7 @@ def _check_names(request: ParsedRequest, names: LevelNames) -> None:
     """Refuse names that flavors give to different levels."""
     said = [(request.level, request.field), *((layer.level, request.slices_field) for layer in request.slices)]
     for name, field in said:
-        if name and (several := names.several(name)):
+        if name and (several := names.ambiguous_levels(name)):
             text = f'Invalid value: "{name}": flavors give this name to different levels; use one of {quoted(several)}'
             raise RequestError(Reason.UNKNOWN_LEVEL, field, name, f"{field}: {text}")
 
@@ -182,7 +182,7 @@ def _check_layers(
     unknown = next((level for level in layers if level not in known), None)
     if unknown is not None:
         text = f'Unsupported value: "{unknown}": it is no topology level of any ResourceFlavor{of}; allowed are'
-        raise RequestError(Reason.UNKNOWN_LEVEL, field, unknown, f"{field}: {text} {_listed(known, names)}")
+        raise RequestError(Reason.UNKNOWN_LEVEL, field, unknown, f"{field}: {text} {_list_levels(known, names)}")
     asked = [level for level in (None if request.auto else request.level, *layers) if level]
     text = f"{quoted(asked)} do not go from the widest to the narrowest in any ResourceFlavor{of}; levels are "
     text += "; ".join(quoted(levels) for levels in dict.fromkeys(tuple(levels) for levels in having))
@@ -202,7 +202,7 @@ def _known_levels(flavors: Mapping[str, Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(level for name in sorted(flavors) for level in flavors[name]))
 
 
-def _listed(levels: Sequence[str], names: LevelNames) -> str:
+def _list_levels(levels: Sequence[str], names: LevelNames) -> str:
     """Levels with the names that they may be asked for by."""
-    called = ((level, " or ".join(f'"{name}"' for name in names.of(level))) for level in levels)
+    called = ((level, " or ".join(f'"{name}"' for name in names.names_of_level(level))) for level in levels)
     return ", ".join(f'"{level}"' + (f" ({name})" if name else "") for level, name in called)

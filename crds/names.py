@@ -43,7 +43,7 @@ def workload_name(kind: str, name: str, apart: str) -> str:
     the job's name become dashes.
     """
     digest = hashlib.sha256(apart.encode()).hexdigest()[:_HASH_LENGTH]
-    head = f"{kind_prefix(kind)}{_plain(name)}"[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
+    head = f"{kind_prefix(kind)}{_as_name(name)}"[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
     return f"{head}-{digest}"
 
 
@@ -68,8 +68,8 @@ def owner_digest(owner: str, uid: str) -> str:
 
 def kind_prefix(kind: str) -> str:
     """How the names of the Workloads of a kind begin. Whoever makes a pod writes what he likes for its owner's kind."""
-    return f"{_plain(kind)[:_MAX_KIND].strip('-') or 'pods'}-"
+    return f"{_as_name(kind)[:_MAX_KIND].strip('-') or 'pods'}-"
 
 
-def _plain(text: str) -> str:
+def _as_name(text: str) -> str:
     return _OTHER.sub("-", text.lower())

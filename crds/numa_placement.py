@@ -67,7 +67,7 @@ def encode(placement: NumaPlacement, claims: Mapping[int, tuple[str, ...]] | Non
 def decode(text: str) -> NumaPlacement | None:
     """The placement of a record; None where it is malformed or empty. Equal texts give the same object."""
     try:
-        uses = tuple(sorted((_use(entry) for entry in _decode(text)), key=lambda use: use.zone))
+        uses = tuple(sorted((_read_zone_use(entry) for entry in _decode(text)), key=lambda use: use.zone))
     # An annotation is text that somebody wrote, nested as deeply as JSON goes: none of it may raise.
     except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
         return None
@@ -109,7 +109,7 @@ def _zones_of(placement: NumaPlacement) -> dict[str, set[int]]:
     return zones
 
 
-def _use(entry: _Entry) -> ZoneUse:
+def _read_zone_use(entry: _Entry) -> ZoneUse:
     zone = zone_id(entry.zone)
     if zone is None:
         raise ValueError(f"no zone: {entry.zone}")

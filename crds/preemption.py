@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from engine.preemption.model import Rules, Scoring, Strategy
+from engine.preemption.model import ChoiceRules, Scoring, Strategy
 
 if TYPE_CHECKING:
     from crds.settings import Settings
 
 
-def victim_rules(settings: "Settings") -> Rules:
+def victim_rules(settings: "Settings") -> ChoiceRules:
     """Which victims are the least."""
     scoring = Scoring(
         alpha=settings.preemption_alpha,
@@ -16,4 +16,4 @@ def victim_rules(settings: "Settings") -> Rules:
         medium=settings.preemption_same_socket,
         low=settings.preemption_across,
     )
-    return Rules(Strategy(settings.preemption_strategy), scoring)
+    return ChoiceRules(Strategy(settings.preemption_strategy), scoring)

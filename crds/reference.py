@@ -99,7 +99,7 @@ def _settings() -> Iterator[str]:
         "| setting | variable | default | taken | meaning |\n|---|---|---|---|---|\n"
     )
     for name, field in described(Settings).model_fields.items():
-        shown = f"`{_plain(field.default)}`"
+        shown = f"`{_as_text(field.default)}`"
         default = "" if field.default is None or field.default == "" else shown
         taken = "after a restart" if name in AT_START else "at once"
         yield _row(f"`{to_camel(name)}`", f"`{ENV_PREFIX}{name.upper()}`", default, taken, field.description or "")
@@ -149,7 +149,7 @@ def _bounds(node: Schema) -> Iterator[str]:
     if "x-kubernetes-int-or-string" not in node:
         yield from (f"{word} {node[key]:,}" for key, word in words.items() if key in node)
     if "default" in node and node["default"] != {}:
-        yield f"default `{_plain(node['default'])}`"
+        yield f"default `{_as_text(node['default'])}`"
 
 
 def _rules(node: Schema, path: str) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _rules(node: Schema, path: str) -> Iterator[str]:
         yield from _rules(node["items"], f"{path}[]")
 
 
-def _plain(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, tuple):
         plain = [each.model_dump(by_alias=True) if isinstance(each, BaseModel) else each for each in value]
         return json.dumps(plain)

@@ -8,7 +8,8 @@ Rules
 - Slices (`crds.slices`) may come with any of them; alone they are as with unconstrained. So is ``gpu-link`` alone, but
   where unconstrained is said to be ``"false"``.
 - The Job's annotations and those of its pod template are one request: either may carry it.
-- A level is told by its label key, or by a name that a flavor gives it (`crds.levels`), of which `named` makes the key.
+- A level is told by its label key, or by a name that a flavor gives it (`crds.levels`), of which `with_label_keys`
+  makes the key.
 - So are the wishes that go with it (`NumaWish`): the same said twice is fine, two that differ are refused.
 """
 
@@ -71,7 +72,8 @@ class RequestError(ValueError):
 class ParsedRequest(msgspec.Struct, frozen=True):
     """A request: ``level`` is a node label key, ``auto`` (preferred only), or None where unconstrained.
 
-    As written it may be a level's name instead, till `named` makes a key of it; ``written`` is what it was then.
+    As written it may be a level's name instead, till `with_label_keys` makes a key of it; ``written`` is what it was
+    then.
     """
 
     policy: Policy
@@ -92,7 +94,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         """Whether the narrowest level of the flavor is meant."""
         return self.level == AUTO
 
-    def same(self, other: "ParsedRequest") -> bool:
+    def same_request(self, other: "ParsedRequest") -> bool:
         """Whether both ask for the same, wherever they were written."""
         return (self.policy, self.level) == (other.policy, other.level)
 
@@ -302,17 +304,17 @@ def _merge(written: Sequence[ParsedRequest]) -> ParsedRequest | None:
     for request in written:
         if found is None:
             found = request
-        elif not found.same(request):
+        elif not found.same_request(request):
             raise RequestError(
                 Reason.CONTRADICTING_REQUESTS,
                 request.field,
                 request.level or "true",
-                f"{_said(request)} contradicts {_said(found)}: keep one of the two",
+                f"{_request_in_words(request)} contradicts {_request_in_words(found)}: keep one of the two",
             )
     return found
 
 
-def _said(request: ParsedRequest) -> str:
+def _request_in_words(request: ParsedRequest) -> str:
     return f'{request.field}: "{request.level or "true"}"'
 
 

@@ -47,7 +47,7 @@ def expected(problem: ErrorDetails, patterns: Mapping[str, str]) -> str:
     return problem["msg"].removeprefix("Value error, ")
 
 
-def shown(value: Any) -> str:
+def value_in_words(value: Any) -> str:
     """A value as it may stand in the file, in a line."""
     text = "nothing" if value is None else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -32,7 +32,7 @@ from crds.device_settings import (
     ambiguous,
 )
 from crds.setting_words import expected
-from crds.setting_words import shown as shown_value
+from crds.setting_words import value_in_words as shown_value
 
 CONFIG_MAP: Final = "topogate-config"
 CONFIG_KEY: Final = "config.yaml"
@@ -61,7 +61,7 @@ DnsName = Annotated[str, Field(min_length=1, max_length=253, pattern=_DNS_NAME)]
 ResourceName = Annotated[str, Field(min_length=1, max_length=317, pattern=RESOURCE_NAME)]
 
 
-def _listed(value: object) -> object:
+def _split_names(value: object) -> object:
     """A variable of the environment has names with commas in between."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
@@ -75,7 +75,7 @@ def _structured(value: object) -> object:
         return value
 
 
-Names = Annotated[tuple[ResourceName, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[ResourceName, ...], BeforeValidator(_split_names)]
 DeviceAnnotations = Annotated[tuple[DeviceAnnotation, ...], BeforeValidator(_structured)]
 DeviceClassMappings = Annotated[
     tuple[DeviceClassMapping, ...], Field(max_length=MOST_MAPPINGS), BeforeValidator(_structured)
@@ -86,7 +86,7 @@ LabelKeys = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)], ...],
     # Each label multiplies the series of the metrics.
     Field(max_length=4),
-    BeforeValidator(_listed),
+    BeforeValidator(_split_names),
 ]
 
 

@@ -63,7 +63,7 @@ def read_slices(places: Sequence[Place], keys: Keys) -> Slices | BadSlices:
 
 
 def _read(places: Sequence[Place], keys: Keys) -> Slices:
-    said = {key: found for key in keys.grouping if (found := _said(places, key)) is not None}
+    said = {key: found for key in keys.grouping if (found := _find_annotation(places, key)) is not None}
     layers, field = _layers(said, keys, places[-1][1])
     group, group_field = said.get(keys.group, ("", ""))
     if group_field and not _GROUP.match(group):
@@ -84,7 +84,7 @@ def uneven(layers: Sequence[SliceLayer], count: int) -> str:
     return f"{count} pods do not divide into slices of {size}; {near} would"
 
 
-def _said(places: Sequence[Place], key: str) -> tuple[str, str] | None:
+def _find_annotation(places: Sequence[Place], key: str) -> tuple[str, str] | None:
     """(value, path) of an annotation that may stand in several places."""
     found: tuple[str, str] | None = None
     for annotations, path in places:

@@ -54,7 +54,7 @@ class Toleration(_Struct, frozen=True):
     effect: str = ""
 
 
-class Requirement(_Struct, frozen=True):
+class LabelRequirement(_Struct, frozen=True):
     """One label (or field) requirement: operator is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
@@ -65,8 +65,8 @@ class Requirement(_Struct, frozen=True):
 class NodeTerm(_Struct, frozen=True, cache_hash=True):
     """One node selector term: all its requirements hold. A term with neither list matches no node."""
 
-    labels: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()  # only metadata.name exists
+    labels: tuple[LabelRequirement, ...] = ()
+    fields: tuple[LabelRequirement, ...] = ()  # only metadata.name exists
 
 
 class Attached(_Struct, frozen=True):
@@ -128,7 +128,7 @@ class PodTerm(_Struct, frozen=True):
     """
 
     topology_key: str
-    selector: tuple[Requirement, ...] | None = None
+    selector: tuple[LabelRequirement, ...] | None = None
     namespaces: tuple[str, ...] | None = ()
     unsupported: str = ""
     host_port: str = ""
@@ -144,7 +144,7 @@ class SpreadConstraint(_Struct, frozen=True):
 
     topology_key: str
     max_skew: int
-    selector: tuple[Requirement, ...] | None = None
+    selector: tuple[LabelRequirement, ...] | None = None
     min_domains: int = 1
     unsupported: str = ""
 

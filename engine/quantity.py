@@ -73,9 +73,9 @@ def _exact(resource: str, text: str) -> Fraction:
         raise ValueError(f"{resource}: {shown!r} is not a quantity; expected a number such as 2, 500m, 1.5 or 64Gi")
     sign, whole, part, exponent, suffix = match.groups()
     # Leading zeros are no digits: they must not use up the limit of `_DIGITS`.
-    number = _number(whole.lstrip("0"), part or "")
+    number = _parse_decimal(whole.lstrip("0"), part or "")
     if exponent:
-        number *= Fraction(10) ** _within(exponent)
+        number *= Fraction(10) ** _bounded_power(exponent)
     elif suffix in _BINARY:
         number *= 1 << _BINARY[suffix]
     else:
@@ -83,7 +83,7 @@ def _exact(resource: str, text: str) -> Fraction:
     return -number if sign == "-" else number
 
 
-def _number(whole: str, part: str) -> Fraction:
+def _parse_decimal(whole: str, part: str) -> Fraction:
     """A decimal number by its digits. Digits without end are cut off such that nothing is rounded down."""
     if len(whole) > _DIGITS:
         whole = "9" * _DIGITS
@@ -93,7 +93,7 @@ def _number(whole: str, part: str) -> Fraction:
     return Fraction(int(whole or "0")) + Fraction(int(part or "0"), 10 ** len(part))
 
 
-def _within(exponent: str) -> int:
+def _bounded_power(exponent: str) -> int:
     """A power of ten that is as good as the one that is written."""
     digits = exponent.lstrip("+-").lstrip("0")
     # Without reading the digits: an exponent of many thousands of them takes Python long, or fails.

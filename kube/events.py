@@ -151,7 +151,7 @@ class EventRecorder:
     ) -> None:
         """Note an event (``Normal`` or ``Warning``); never blocks, waits or raises."""
         try:
-            self._note((regarding, related, type, reason, action), _shorten(message))
+            self._record_event((regarding, related, type, reason, action), _shorten(message))
         except Exception:
             log.exception("event lost", reason=reason, regarding=regarding.name)
 
@@ -178,14 +178,14 @@ class EventRecorder:
         except TimeoutError:
             log.warning("events not written at the end", events=self._queue.qsize() + len(self._counting))
 
-    def _note(self, key: SeriesKey, note: str) -> None:
+    def _record_event(self, key: SeriesKey, note: str) -> None:
         now, moment = self._clock.monotonic(), micro_time(self._clock.now())
         series = self._series.get(key)
         if series is not None and now - series.seen_at > WINDOW_SECONDS:
             series = None
         if series is not None and (note == series.note or not self._may_create(key[0], now)):
             series.repeat(moment, now)
-            self._keep(series)
+            self._keep_series(series)
             self._counting[series] = None
         elif series is not None or self._may_create(key[0], now):
             self._begin(_Series(key, note, _event_name(key[0].name), moment, moment, now))
@@ -196,15 +196,15 @@ class EventRecorder:
         if (gone := self._queue.make_room(series.key[0].namespace)) is not None:
             self.dropped += 1
             # Its series goes with it: repetitions of an event that nobody writes would be counted for nothing.
-            self._forget(gone)
+            self._drop_series(gone)
         try:
             self._queue.put_nowait(series)
         except asyncio.QueueFull:
             self.dropped += 1
             return
-        self._keep(series)
+        self._keep_series(series)
 
-    def _keep(self, series: _Series) -> None:
+    def _keep_series(self, series: _Series) -> None:
         # The series that made room can be found by no event any more, so nothing is to be counted for it either.
         if (gone := self._series.use(series.key, series)) is not None:
             self._counting.pop(gone, None)
@@ -250,12 +250,12 @@ class EventRecorder:
                 pass
             except (ConnectionFailed, KubeTimeout, ServerError, TooManyRequests) as error:
                 if attempt == ATTEMPTS - 1:
-                    self._lost(series, error)
+                    self._drop_event(series, error)
                     return
                 await asyncio.sleep(backoff(attempt, first=1.0))
                 continue
             except KubeError as error:
-                self._lost(series, error)
+                self._drop_event(series, error)
                 return
             series.mark_created()
             return
@@ -269,16 +269,16 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, series.name, self._namespace(series), body=body)
         except NotFound:  # it is older than the API server keeps events: the next occurrence is a new one
-            self._forget(series)
+            self._drop_series(series)
         except KubeError as error:
-            self._lost(series, error)
+            self._drop_event(series, error)
 
-    def _lost(self, series: _Series, error: KubeError) -> None:
+    def _drop_event(self, series: _Series, error: KubeError) -> None:
         self.dropped += 1
-        self._forget(series)
+        self._drop_series(series)
         log.warning("event not written", reason=series.key[3], regarding=series.key[0].name, error=str(error))
 
-    def _forget(self, series: _Series) -> None:
+    def _drop_series(self, series: _Series) -> None:
         self._counting.pop(series, None)
         # Only its own entry: while a write was under way the next series may have begun under the same key.
         if self._series.get(series.key) is series:

@@ -166,7 +166,7 @@ class Informer(Generic[T]):
         return self._synced.is_set()
 
     @property
-    def heard(self) -> float:
+    def last_heard(self) -> float:
         """When the API server last said anything of it, in seconds since the epoch; 0 where it never did."""
         return self._feed.heard
 
@@ -218,7 +218,7 @@ class Informer(Generic[T]):
             # Only now is it known what is gone.
             for key in [key for key in self._store if key not in self._listed]:
                 self._remove(key, None)
-                self._feed.forget(key)
+                self._feed.forget_object(key)
             self._listed.clear()
             # After the store is whole: whoever waits for this decides by it at once.
             self._synced.set()
@@ -229,7 +229,7 @@ class Informer(Generic[T]):
                 self._set(key, new)
             else:
                 self._remove(key, last)
-        self._feed.tell(Signal.HANDLED, self._feed.clock.monotonic() - batch.received)
+        self._feed.tell_observer(Signal.HANDLED, self._feed.clock.monotonic() - batch.received)
 
     def _set(self, key: str, new: T) -> None:
         old = self._store.get(key)
@@ -262,4 +262,4 @@ class Informer(Generic[T]):
             self._on_event(Event(kind, key, old, new))
         except Exception:
             log.exception("event handler failed", resource=str(self.resource), key=key, kind=kind.value)
-            self._feed.tell(Signal.HANDLER_ERROR, 1)
+            self._feed.tell_observer(Signal.HANDLER_ERROR, 1)

@@ -59,7 +59,7 @@ class KeptParts(Generic[T]):
         name = key(obj)
         before = self._beyond.get(name)
         # Its former parts go back first, or an update of a large object is weighed against the object itself.
-        self.forget(name)
+        self.forget_object(name)
         if beyond <= 0:
             return obj
         total = self._sums.get(namespace, 0) + beyond
@@ -72,7 +72,7 @@ class KeptParts(Generic[T]):
             log.warning("object is kept in part", kind=self._kind, key=name, parts=beyond + FREE, reason=CUT)
         return cut(obj, self._read)
 
-    def forget(self, name: str) -> None:
+    def forget_object(self, name: str) -> None:
         """An object is gone, by its key."""
         parts = self._beyond.pop(name, 0)
         if not parts:
@@ -100,12 +100,12 @@ def cut(obj: T, read: Collection[str] = ()) -> T:
     """What is kept of an object that is too large; ``read``: the labels and annotations that stay."""
     left, meta = _Left(FREE // 2 - _META), _cut_meta(obj.metadata, frozenset(read))
     names = sorted([name for name in obj.__struct_fields__ if name != "metadata"], key=lambda name: name != "status")
-    return msgspec.structs.replace(obj, metadata=meta, **{name: left.of(getattr(obj, name)) for name in names})
+    return msgspec.structs.replace(obj, metadata=meta, **{name: left.keep_part(getattr(obj, name)) for name in names})
 
 
 def _cut_meta(meta: ObjectMeta, read: frozenset[str]) -> ObjectMeta:
     left = _Left(_META)
-    maps = {name: _first(getattr(meta, name) or {}, read) for name in ("labels", "annotations")}
+    maps = {name: _first_keys(getattr(meta, name) or {}, read) for name in ("labels", "annotations")}
     # The controller goes first: a tenant may list any number of other owners before it.
     owners = sorted(meta.owner_references, key=lambda one: not one.controller)
     return msgspec.structs.replace(
@@ -113,13 +113,13 @@ def _cut_meta(meta: ObjectMeta, read: frozenset[str]) -> ObjectMeta:
         **{
             name: {label: left.shortened(text) for label, text in found.items()} or None for name, found in maps.items()
         },
-        owner_references=tuple(left.of(one) for one in owners[: _META // 2]),
-        finalizers=left.of(meta.finalizers),
+        owner_references=tuple(left.keep_part(one) for one in owners[: _META // 2]),
+        finalizers=left.keep_part(meta.finalizers),
         cut=True,
     )
 
 
-def _first(found: dict[str, str], read: frozenset[str]) -> dict[str, str]:
+def _first_keys(found: dict[str, str], read: frozenset[str]) -> dict[str, str]:
     """What is read of a map, and the first of the rest."""
     rest = [name for name in found if name not in read][: _META // 4]
     return {name: text for name, text in found.items() if name in read} | {name: found[name] for name in rest}
@@ -131,22 +131,24 @@ class _Left:
     def __init__(self, parts: int) -> None:
         self._parts = parts
 
-    def of(self, value: Any) -> Any:
+    def keep_part(self, value: Any) -> Any:
         """What is kept of a part of it."""
         kept = value
         match value:
             case ResourceRequirements():
-                kept = msgspec.structs.replace(value, requests=_asked(value.requests), limits=_asked(value.limits))
+                kept = msgspec.structs.replace(
+                    value, requests=_keep_requests(value.requests), limits=_keep_requests(value.limits)
+                )
             case msgspec.Struct():
                 names = value.__struct_fields__
-                kept = msgspec.structs.replace(value, **{name: self.of(getattr(value, name)) for name in names})
+                kept = msgspec.structs.replace(value, **{name: self.keep_part(getattr(value, name)) for name in names})
             # Before the case of all tuples, which cuts by what is left: a pod that runs is charged for each container.
             case (Container(), *_):
-                kept = tuple(self.of(one) for one in value[:_CONTAINERS])
+                kept = tuple(self.keep_part(one) for one in value[:_CONTAINERS])
             case tuple() | list():
-                kept = type(value)(self.of(one) for one in self._some(value))
+                kept = type(value)(self.keep_part(one) for one in self._some(value))
             case dict():
-                kept = {name: self.of(one) for name, one in self._some(value.items())}
+                kept = {name: self.keep_part(one) for name, one in self._some(value.items())}
             # An empty template decodes everywhere. That it is not the object's own is told by ``cut`` in the metadata.
             case msgspec.Raw() if len(bytes(value)) > LONG:
                 kept = msgspec.Raw(b"{}")
@@ -164,7 +166,7 @@ class _Left:
         return kept
 
 
-def _asked(amounts: dict[str, Any] | None) -> dict[str, Any] | None:
+def _keep_requests(amounts: dict[str, Any] | None) -> dict[str, Any] | None:
     """What is asked for; of very many resources those of which some is asked for, as no node has all the others."""
     if amounts is None or len(amounts) <= _RESOURCES:
         return amounts

@@ -124,7 +124,7 @@ class LeaderElector:
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """Lead until it is done (True) or the lease is lost (False)."""
         leading = asyncio.ensure_future(lead())
-        keeping = asyncio.ensure_future(self._keep())
+        keeping = asyncio.ensure_future(self._keep_lease())
         try:
             await asyncio.wait({leading, keeping}, return_when=asyncio.FIRST_COMPLETED)
             # The work is looked at first: where both ended in one turn of the loop, the caller hears of its end.
@@ -137,7 +137,7 @@ class LeaderElector:
             await _stop(leading)
         return False
 
-    async def _keep(self) -> None:
+    async def _keep_lease(self) -> None:
         """Renew until that has failed for too long."""
         while True:
             await self._sleep_until(self._clock.monotonic() + self._renew_seconds)

@@ -49,7 +49,7 @@ _Kind = tuple[str, int, Mapping[str, Any] | None]  # its name, how many, and its
 _ENDS = {"Succeeded": "Complete", "Failed": "Failed"}
 
 
-class Replicated(Object, frozen=True):
+class ReplicatedObject(Object, frozen=True):
     """One of them; what is in it is read by `replicas_of`. ``api_version``: the one that the API server gave it in."""
 
     api_version: str = ""
@@ -87,12 +87,12 @@ class Service(Object, frozen=True):
         msgspec.structs.force_setattr(self, "metadata", kept)
 
 
-Counted = Replicated | Service
+Counted = ReplicatedObject | Service
 
 
 def read_as(resource: Resource) -> type[Counted]:
     """The type that holds what is read of such an object."""
-    return Service if resource in SERVICES else Replicated
+    return Service if resource in SERVICES else ReplicatedObject
 
 
 class Replicas(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ def replicas_of_service(one: Service, kind: str, role: str, *, newest: bool) -> 
     count, spec = one.spec.replicas, one.spec
     late = kind == STATEFUL_SETS.kind and spec.pod_management_policy != PARALLEL
     if newest:
-        desired = _number((one.metadata.annotations or {}).get(DESIRED))
+        desired = _number_of_annotation((one.metadata.annotations or {}).get(DESIRED))
         count, late = max(count, desired), desired > count
     first = spec.ordinals.start if spec.ordinals is not None else 0
     return Replicas({role: min(max(count, 0), MOST_PODS)}, {}, late=late, first=max(first, 0))
@@ -140,10 +140,10 @@ def revision_of(one: Service) -> tuple[str, int] | None:
     controller = controller_of(one.metadata)
     if controller is None or controller.kind != "Deployment" or not controller.api_version.startswith("apps/"):
         return None
-    return controller.uid, _number((one.metadata.annotations or {}).get(REVISION))
+    return controller.uid, _number_of_annotation((one.metadata.annotations or {}).get(REVISION))
 
 
-def replicas_of(one: Replicated, api_version: str) -> Replicas | None:
+def replicas_of(one: ReplicatedObject, api_version: str) -> Replicas | None:
     """What an object tells; None where that cannot be read, or is more than a Workload holds."""
     try:
         spec, status = msgspec.json.decode(one.spec), msgspec.json.decode(one.status)
@@ -158,7 +158,7 @@ def replicas_of(one: Replicated, api_version: str) -> Replicas | None:
         # Only the v2beta1 operator has a Job make the launcher; the older one makes that pod itself.
         made = _launcher(spec) if group == KUBEFLOW and version != "v1" else b""
         late = bool(made) and spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
-        over = _over(status)
+        over = _end_of_status(status)
     # The kinds may be installed without a schema, so any type may stand anywhere, nested as deeply as JSON goes.
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None
@@ -169,7 +169,7 @@ def replicas_of(one: Replicated, api_version: str) -> Replicas | None:
 
 def _of_kubeflow(spec: Mapping[str, Any]) -> Iterator[_Kind]:
     for kind, one in _replica_specs(spec).items():
-        yield kind, _count(one.get("replicas"), 1), one.get("template")
+        yield kind, _read_pod_count(one.get("replicas"), 1), one.get("template")
 
 
 def _replica_specs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -185,14 +185,14 @@ def _launcher(spec: Mapping[str, Any]) -> bytes:
 def _of_ray(spec: Mapping[str, Any]) -> Iterator[_Kind]:
     yield HEAD, 1, spec["headGroupSpec"].get("template")
     for group in spec.get("workerGroupSpecs") or ():
-        least, most = _count(group.get("minReplicas"), 0), _count(group.get("maxReplicas"), MOST_PODS)
-        count = min(max(_count(group.get("replicas"), least), least), most)
+        least, most = _read_pod_count(group.get("minReplicas"), 0), _read_pod_count(group.get("maxReplicas"), MOST_PODS)
+        count = min(max(_read_pod_count(group.get("replicas"), least), least), most)
         # A worker group counts in replicas, each of which is as many pods as it has hosts.
-        hosts = max(_count(group.get("numOfHosts"), 1), 1)
+        hosts = max(_read_pod_count(group.get("numOfHosts"), 1), 1)
         yield group["groupName"], 0 if group.get("suspend") else count * hosts, group.get("template")
 
 
-def _count(value: object, missing: int) -> int:
+def _read_pod_count(value: object, missing: int) -> int:
     """A number of pods. Raises ValueError where it is none."""
     if value is None:
         return missing
@@ -201,7 +201,7 @@ def _count(value: object, missing: int) -> int:
     return value
 
 
-def _number(text: str | None) -> int:
+def _number_of_annotation(text: str | None) -> int:
     """The number that an annotation tells, 0 where it tells none: anybody may write one."""
     found = (
         # Python's int refuses texts of more than 4,300 digits by an error, and anybody may write the annotation.
@@ -210,7 +210,7 @@ def _number(text: str | None) -> int:
     return min(found, MOST_PODS)
 
 
-def _over(status: Mapping[str, Any]) -> str:
+def _end_of_status(status: Mapping[str, Any]) -> str:
     for one in status.get("conditions") or ():
         if one.get("status") == "True" and one.get("type") in _ENDS:
             return _ENDS[one["type"]]

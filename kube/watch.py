@@ -183,7 +183,7 @@ class Feed(Generic[T]):
             except KubeError as error:
                 # Only a 410 is counted as expired; what else ends up here (403, a failed list) is listed again as well.
                 if isinstance(error, Gone):
-                    self.tell(Signal.EXPIRED, 1)
+                    self.tell_observer(Signal.EXPIRED, 1)
                 failures = _failures(failures, self.clock.monotonic() - began)
                 await self._rest(error, failures)
 
@@ -240,7 +240,7 @@ class Feed(Generic[T]):
         }
         path = self._resource.path(self._namespace)
         now, self._watched_at = self.clock.monotonic(), self._watched_at
-        self.tell(Signal.WATCHED, now - self._watched_at)
+        self.tell_observer(Signal.WATCHED, now - self._watched_at)
         self._watched_at = now
         what = f"watch {self._resource.describe(self._namespace)}"
         transport = self._client.transport
@@ -267,12 +267,12 @@ class Feed(Generic[T]):
                 if broken is not None:
                     raise broken
 
-    def forget(self, name: str) -> None:
+    def forget_object(self, name: str) -> None:
         """An object is gone, by its key."""
         if self._kept is not None:
-            self._kept.forget(name)
+            self._kept.forget_object(name)
 
-    def tell(self, signal: Signal, value: float) -> None:
+    def tell_observer(self, signal: Signal, value: float) -> None:
         """Tell the observer; one that raises is logged."""
         if self._observe is None:
             return
@@ -306,7 +306,7 @@ class Feed(Generic[T]):
                 self._version = page.metadata.resource_version
                 self.heard = self.clock.now()
                 self.last_error = None
-                self.tell(Signal.LISTED, self.clock.monotonic() - started)
+                self.tell_observer(Signal.LISTED, self.clock.monotonic() - started)
             yield Listed(self._objects(page), first, last)
 
     def _objects(self, page: Page) -> dict[str, T | None]:
@@ -342,7 +342,7 @@ class Feed(Generic[T]):
                 changes.append((key(obj), obj, None))
             elif kind == "DELETED":
                 changes.append((name := key(obj), None, obj))
-                self.forget(name)
+                self.forget_object(name)
             elif kind == "ERROR":
                 raise self._error(line)
             # Also for a BOOKMARK, which carries nothing else: it keeps a quiet collection from falling out of history.
@@ -360,12 +360,12 @@ class Feed(Generic[T]):
         name = self._pass_over(event.object, error)
         if event.type == "DELETED":
             changes.append((name, None, None))
-            self.forget(name)
+            self.forget_object(name)
 
     def _pass_over(self, obj: Object, error: Exception) -> str:
         name = key(obj)
         log.error("object passed over: it cannot be decoded", resource=str(self._resource), key=name, error=str(error))
-        self.tell(Signal.UNDECODABLE, 1)
+        self.tell_observer(Signal.UNDECODABLE, 1)
         return name
 
     def _error(self, line: bytes) -> ApiError:
@@ -382,5 +382,5 @@ class Feed(Generic[T]):
         asked = error.retry_after if isinstance(error, ApiError) else None
         pause = max(asked or 0.0, backoff(failures, first=FIRST_BACKOFF_SECONDS, most=MAX_BACKOFF_SECONDS))
         log.warning("watch interrupted", resource=str(self._resource), error=str(error), retry_seconds=round(pause, 2))
-        self.tell(Signal.FAILED, pause)
+        self.tell_observer(Signal.FAILED, pause)
         await asyncio.sleep(pause)

@@ -18,7 +18,7 @@ class _Teller:
     def __init__(self) -> None:
         self._last = ""
 
-    def say(self, message: str) -> None:
+    def print_line(self, message: str) -> None:
         """One line."""
         # Progress messages have what changes in brackets, so the text before them names the work.
         kind = message.partition("(")[0]
@@ -38,7 +38,7 @@ def main() -> None:
         parser.error(f"there is no program {', '.join(sorted(unknown))}; known are {', '.join([*PROGRAMS, *more])}")
     names = asked.names or [*PROGRAMS, *(more if asked.tools else ())]
     try:
-        found = Binaries.find(names, progress=_Teller().say)
+        found = Binaries.find(names, progress=_Teller().print_line)
     except BinariesMissing as error:
         sys.exit(f"Error: {error}")
     sys.stdout.writelines(f"{name:24} {path}\n" for name, path in found.paths.items())

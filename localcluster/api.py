@@ -11,7 +11,7 @@ TIMEOUT_SECONDS = 5.0
 OWNER = "topogate-local"
 
 
-class Refused(Exception):  # noqa: N818
+class RequestRefused(Exception):  # noqa: N818
     """The server answered with an error status."""
 
     def __init__(self, status: int, path: str, body: str) -> None:
@@ -45,14 +45,14 @@ class Endpoint:
         finally:
             connection.close()
         if answer.status >= 300:
-            raise Refused(answer.status, path, content.decode(errors="replace").strip())
+            raise RequestRefused(answer.status, path, content.decode(errors="replace").strip())
         return content
 
     def is_ok(self, path: str) -> bool:
         """Whether a GET succeeds."""
         try:
             self.request("GET", path)
-        except (OSError, Refused):
+        except (OSError, RequestRefused):
             return False
         return True
 

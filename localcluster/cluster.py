@@ -22,7 +22,7 @@ import yaml
 
 from clock import SYSTEM, Clock
 from localcluster import health, kwok, pki
-from localcluster.commands import Layout, command
+from localcluster.commands import ClusterLayout, command
 from localcluster.errors import NotReady
 from localcluster.health import ComponentStatus
 from localcluster.kubelets import service
@@ -40,7 +40,7 @@ from localcluster.options import (
     real_name,
 )
 from localcluster.ports import Reservation
-from localcluster.process import Component
+from localcluster.process import ControlPlaneProcess
 from localcluster.programs.binaries import Binaries
 from localcluster.programs.build import KUBELET
 from localcluster.real import service as real
@@ -81,8 +81,8 @@ class LocalCluster:
         self._binaries = binaries
         self._clock = clock
         self._reservation: Reservation | None = None
-        self._layout: Layout | None = None
-        self._components: dict[str, Component] = {}
+        self._layout: ClusterLayout | None = None
+        self._components: dict[str, ControlPlaneProcess] = {}
 
     @classmethod
     def launch(cls, directory: Path | str | None = None, *, timeout: float = START_SECONDS, **arguments: Any) -> Self:
@@ -293,7 +293,7 @@ class LocalCluster:
         (self.directory / "logs").mkdir(exist_ok=True)
         binaries = self._binaries or Binaries.find(progress=self._progress)
         # Ports are reserved before the certificates and command lines that name them.
-        self._layout = Layout(self.directory, binaries.paths, self._reserve_ports())
+        self._layout = ClusterLayout(self.directory, binaries.paths, self._reserve_ports())
         self._write_pki(self._layout)
         self._components = {name: self._make(name, self._layout) for name in COMPONENTS}
 
@@ -307,7 +307,7 @@ class LocalCluster:
         known.write_text(json.dumps(ports))
         return ports
 
-    def _write_pki(self, layout: Layout) -> None:
+    def _write_pki(self, layout: ClusterLayout) -> None:
         complete = layout.pki / "complete"
         # The mark is written last: a folder whose certificates are complete keeps them, so that kubeconfigs in use stay
         # valid.
@@ -318,9 +318,11 @@ class LocalCluster:
         pki.write_all(layout.pki, layout.api_url, self._clock.utc())
         complete.touch()
 
-    def _make(self, name: str, layout: Layout) -> Component:
+    def _make(self, name: str, layout: ClusterLayout) -> ControlPlaneProcess:
         arguments = command(name, layout, self.options)
-        return Component(name, arguments, directory=self.directory, log=layout.log(name), env=self._environment())
+        return ControlPlaneProcess(
+            name, arguments, directory=self.directory, log=layout.log(name), env=self._environment()
+        )
 
     def _environment(self) -> dict[str, str]:
         folder = str(self.directory)
@@ -346,13 +348,13 @@ class LocalCluster:
                 raise NotReady("the controller manager made no default service account; see its log in the folder logs")
             time.sleep(POLL_SECONDS)
 
-    def _component(self, name: str) -> Component:
+    def _component(self, name: str) -> ControlPlaneProcess:
         with suppress(KeyError):
             return self._components[name]
         self._require_layout()
         raise ValueError(f"no component {name!r}; there are {', '.join(COMPONENTS)}")
 
-    def _require_layout(self) -> Layout:
+    def _require_layout(self) -> ClusterLayout:
         if self._layout is None:
             raise NotReady("the cluster is not up: call up() first")
         return self._layout

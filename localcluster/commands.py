@@ -33,7 +33,7 @@ CONTROLLERS_OFF = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class ClusterLayout:
     """Where a cluster lives: its folder, the programs, the ports."""
 
     root: Path
@@ -64,13 +64,13 @@ class Layout:
         return f"https://127.0.0.1:{self.ports[ETCD]}"
 
 
-def command(component: str, layout: Layout, options: Options) -> list[str]:
+def command(component: str, layout: ClusterLayout, options: Options) -> list[str]:
     """Program and arguments of ``component``; writes the configuration file it needs, where it needs one."""
     arguments = _ARGUMENTS[component](layout, options)
     return [str(layout.programs[component]), *arguments, *options.extra_args.get(component, ())]
 
 
-def _etcd(layout: Layout, _: Options) -> list[str]:
+def _etcd(layout: ClusterLayout, _: Options) -> list[str]:
     pki, peer = layout.pki, f"https://127.0.0.1:{layout.ports['etcd-peer']}"
     return [
         "--name=local",
@@ -95,7 +95,7 @@ def _etcd(layout: Layout, _: Options) -> list[str]:
     ]
 
 
-def _api_server(layout: Layout, options: Options) -> list[str]:
+def _api_server(layout: ClusterLayout, options: Options) -> list[str]:
     pki = layout.pki
     return [
         f"--etcd-servers={layout.etcd_url}",
@@ -142,7 +142,7 @@ def _flow_control(options: Options) -> list[str]:
     return ["--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]
 
 
-def _controller_manager(layout: Layout, options: Options) -> list[str]:
+def _controller_manager(layout: ClusterLayout, options: Options) -> list[str]:
     pki = layout.pki
     return [
         *_serving(layout, CONTROLLER_MANAGER),
@@ -171,7 +171,7 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
     ]
 
 
-def _scheduler(layout: Layout, options: Options) -> list[str]:
+def _scheduler(layout: ClusterLayout, options: Options) -> list[str]:
     config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -195,7 +195,7 @@ def _scheduler(layout: Layout, options: Options) -> list[str]:
     return [*_serving(layout, SCHEDULER), f"--config={path}", *_feature_gates(options)]
 
 
-def _serving(layout: Layout, component: str) -> list[str]:
+def _serving(layout: ClusterLayout, component: str) -> list[str]:
     """Health and metrics of the controller manager and the scheduler; the admin may read them."""
     kubeconfig = layout.kubeconfig(component)
     return [
@@ -211,7 +211,7 @@ def _serving(layout: Layout, component: str) -> list[str]:
     ]
 
 
-def _kwok(layout: Layout, _: Options) -> list[str]:
+def _kwok(layout: ClusterLayout, _: Options) -> list[str]:
     config = {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokConfiguration",
@@ -239,7 +239,7 @@ def _feature_gates(options: Options) -> list[str]:
     return [f"--feature-gates={gates}"] if gates else []
 
 
-_ARGUMENTS: Mapping[str, Callable[[Layout, Options], list[str]]] = {
+_ARGUMENTS: Mapping[str, Callable[[ClusterLayout, Options], list[str]]] = {
     ETCD: _etcd,
     API_SERVER: _api_server,
     CONTROLLER_MANAGER: _controller_manager,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from localcluster import kwok
 from localcluster.api import Endpoint
-from localcluster.commands import Layout
+from localcluster.commands import ClusterLayout
 from localcluster.kubelets.service import READY_FILE
 from localcluster.options import API_SERVER, COMPONENTS, ETCD, KUBELETS, KWOK, real_parts
 from localcluster.process import usage
@@ -26,20 +26,20 @@ class ComponentStatus:
     log: str
 
 
-def api(layout: Layout) -> Endpoint:
+def api(layout: ClusterLayout) -> Endpoint:
     """The API server, as administrator."""
     return Endpoint(
         layout.api_url, ca=layout.pki / "ca.crt", cert=layout.pki / "admin.crt", key=layout.pki / "admin.key"
     )
 
 
-def etcd(layout: Layout) -> Endpoint:
+def etcd(layout: ClusterLayout) -> Endpoint:
     """Etcd's JSON gateway."""
     pki = layout.pki
     return Endpoint(layout.etcd_url, ca=pki / "etcd-ca.crt", cert=pki / "etcd-client.crt", key=pki / "etcd-client.key")
 
 
-def is_ready(name: str, layout: Layout) -> bool:
+def is_ready(name: str, layout: ClusterLayout) -> bool:
     """Whether a component answers that it is ready."""
     if name == ETCD:
         return etcd(layout).is_ok("/health")
@@ -55,7 +55,7 @@ def is_ready(name: str, layout: Layout) -> bool:
     return Endpoint(f"https://127.0.0.1:{layout.ports[name]}", ca=layout.pki / "ca.crt").is_ok("/healthz")
 
 
-def statuses(layout: Layout, pids: Mapping[str, int]) -> list[ComponentStatus]:
+def statuses(layout: ClusterLayout, pids: Mapping[str, int]) -> list[ComponentStatus]:
     """The state of every component; one without a process id in ``pids`` is stopped.
 
     Simulated and real kubelets are among them where they run; they have no port (0).
@@ -64,7 +64,7 @@ def statuses(layout: Layout, pids: Mapping[str, int]) -> list[ComponentStatus]:
     return [_status(name, layout, pids.get(name)) for name in (*COMPONENTS, *more)]
 
 
-def _status(name: str, layout: Layout, pid: int | None) -> ComponentStatus:
+def _status(name: str, layout: ClusterLayout, pid: int | None) -> ComponentStatus:
     memory, cpu = (0, 0.0) if pid is None else usage(pid)
     state = "Stopped" if pid is None else "Ready" if is_ready(name, layout) else "NotReady"
     return ComponentStatus(name, state, pid, layout.ports.get(name, 0), memory, cpu, str(layout.log(name)))

@@ -82,7 +82,7 @@ class Fleet:
                 for host in range(1, self.hosts + 1):
                     yield self._node(f"b{block}", f"r{rack}", f"h{host}")
 
-    def names(self) -> list[str]:
+    def node_names(self) -> list[str]:
         """The names of all nodes, in tree order."""
         return [node["metadata"]["name"] for node in self.objects()]
 
@@ -189,7 +189,7 @@ async def add_nodes(client: Client, fleet: Fleet, *, progress: Progress | None =
         for _ in range(min(CONCURRENCY, len(fleet))):
             group.create_task(work())
     if driver is not None or created < len(fleet):  # a new node has no slices that could be left over
-        await publish(client, fleet.names(), fleet.machine, driver)
+        await publish(client, fleet.node_names(), fleet.machine, driver)
     return created
 
 

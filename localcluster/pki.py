@@ -48,7 +48,7 @@ class Authority:
         self._cert, self._key, self._now = cert, key, now
 
     @classmethod
-    def make(cls, name: str, now: dt.datetime) -> Self:
+    def create_authority(cls, name: str, now: dt.datetime) -> Self:
         """A new one, with a new key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -158,7 +158,10 @@ def write_all(directory: Path, server: str, now: dt.datetime) -> None:
     ``<user>.crt|key|kubeconfig`` for each of ``USERS``.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    cluster, etcd = Authority.make("topogate-local-ca", now), Authority.make("topogate-local-etcd-ca", now)
+    cluster, etcd = (
+        Authority.create_authority("topogate-local-ca", now),
+        Authority.create_authority("topogate-local-etcd-ca", now),
+    )
     _write_pair(directory, "ca", cluster.pair)
     _write_pair(directory, "apiserver", cluster.issue("kube-apiserver", server=True))
     _write_pair(directory, "component", cluster.issue("localhost", server=True))

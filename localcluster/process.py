@@ -58,7 +58,7 @@ def _popen(command: list[str], log: Path, env: dict[str, str], directory: Path) 
         )
 
 
-class Component:
+class ControlPlaneProcess:
     """One process of the control plane: started, stopped, killed and started again with the same arguments."""
 
     def __init__(

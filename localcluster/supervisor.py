@@ -24,9 +24,9 @@ import msgspec
 
 from clock import SYSTEM, Clock
 from localcluster import health
-from localcluster.api import Refused
+from localcluster.api import RequestRefused
 from localcluster.cluster import PORTS_FILE, LocalCluster
-from localcluster.commands import Layout
+from localcluster.commands import ClusterLayout
 from localcluster.errors import AlreadyUp, LocalClusterError, NotReady
 from localcluster.kubelets import service
 from localcluster.options import KUBELETS, REAL_KINDS, Options, real_name
@@ -45,7 +45,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 Progress = Callable[[str], None]
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class SupervisorState(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor tells about itself; ``started`` (clock ticks since boot) tells it from a later process.
 
     ``root``: the cluster's folder, where it is another one than that which this stands in.
@@ -68,10 +68,10 @@ def directory(name: str) -> Path:
     return base.absolute() / "topogate" / "local" / name
 
 
-def running(folder: Path) -> State | None:
+def running(folder: Path) -> SupervisorState | None:
     """The supervisor that owns the folder, or None where none runs."""
     try:
-        state = msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+        state = msgspec.json.decode((folder / STATE).read_bytes(), type=SupervisorState)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
     return state if start_time(state.pid) == state.started else None
@@ -84,22 +84,24 @@ def names() -> list[str]:
     return [name for name in found if NAME.fullmatch(name) and running(folder / name)]
 
 
-def layout(folder: Path) -> Layout:
+def layout(folder: Path) -> ClusterLayout:
     """Where things are in the folder of a cluster that runs."""
     state = running(folder)
     root = Path(state.root) if state is not None and state.root else folder
-    return Layout(root, {}, json.loads((root / PORTS_FILE).read_text()))
+    return ClusterLayout(root, {}, json.loads((root / PORTS_FILE).read_text()))
 
 
 @contextmanager
-def shown(name: str, cluster: LocalCluster) -> Iterator[str]:
+def announce_cluster(name: str, cluster: LocalCluster) -> Iterator[str]:
     """Let others know of a cluster that this process owns, as if a supervisor did: under this name, or one like it."""
     free = (directory(f"{name}-{number}" if number > 1 else name) for number in count(1))
     # A folder with anything else in it is of a cluster that was stopped, and is not to be removed below.
     folder = next(one for one in free if not running(one) and all(path.name == STATE for path in one.glob("*")))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     pid = os.getpid()
-    state = State(pid=pid, started=start_time(pid) or 0, phase="Ready", pids=cluster.pids, root=str(cluster.directory))
+    state = SupervisorState(
+        pid=pid, started=start_time(pid) or 0, phase="Ready", pids=cluster.pids, root=str(cluster.directory)
+    )
     write_private(folder / STATE, msgspec.json.encode(state))
     try:
         yield folder.name
@@ -124,7 +126,7 @@ def start(folder: Path, options: Options, *, progress: Progress, timeout: float,
     Raises AlreadyUp, LocalClusterError with what the supervisor said, and NotReady at the deadline. The supervisor is
     stopped then, as it is when the wait is interrupted.
     """
-    # A quick answer with a clear error. The lock decides (`_alone`).
+    # A quick answer with a clear error. The lock decides (`_lock_folder`).
     if running(folder):
         raise AlreadyUp(f"a cluster runs in {folder} already")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -177,9 +179,9 @@ def _follow(folder: Path, process: "subprocess.Popen[bytes]", progress: Progress
         time.sleep(POLL_SECONDS)
 
 
-def _last_words(folder: Path) -> State | None:
+def _last_words(folder: Path) -> SupervisorState | None:
     try:
-        return msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=SupervisorState)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
@@ -214,7 +216,7 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
         # gently.
         signal.signal(number, _end_on_signal)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    state = State(pid=os.getpid(), started=start_time(os.getpid()) or 0)
+    state = SupervisorState(pid=os.getpid(), started=start_time(os.getpid()) or 0)
 
     def tell(phase: str, message: str, pids: Mapping[str, int] | None = None) -> None:
         nonlocal state
@@ -227,7 +229,7 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
         tell("Starting" if message.startswith("starting ") else "Preparing", message)
         progress(message)
 
-    with _alone(folder):
+    with _lock_folder(folder):
         cluster = LocalCluster(folder, options=options, progress=report)
         report("preparing")
         try:
@@ -278,7 +280,7 @@ def _play_kubelets(cluster: LocalCluster, progress: Progress) -> bool:
     progress("starting the simulated kubelets")
     try:
         cluster.play_kubelets(wanted)
-    except (LocalClusterError, OSError, Refused) as error:
+    except (LocalClusterError, OSError, RequestRefused) as error:
         progress(str(error))
     return True
 
@@ -295,14 +297,14 @@ def _run_kubelets(cluster: LocalCluster, progress: Progress) -> str | None:
     progress(f"starting {len(wanted)} real kubelets")
     try:
         cluster.run_kubelets(wanted)
-    except (LocalClusterError, OSError, Refused, ValueError) as error:
+    except (LocalClusterError, OSError, RequestRefused, ValueError) as error:
         progress(str(error))
         return str(error)
     return ""
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

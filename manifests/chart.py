@@ -122,7 +122,7 @@ def block(old: str, new: str, *, count: int = 1) -> Edit:
             if matches:
                 # What is below is not compared: it may change in the source, and the chart's value replaces it all the
                 # same.
-                index, met = _end(lines, index, indent), met + 1
+                index, met = _end_of_block(lines, index, indent), met + 1
                 out += _shifted(new.splitlines(), indent)
         return _checked(out, met, count, old)
 
@@ -160,7 +160,7 @@ def document(line: str, condition: str) -> Edit:
     return edit
 
 
-def _end(lines: Sequence[str], index: int, indent: int) -> int:
+def _end_of_block(lines: Sequence[str], index: int, indent: int) -> int:
     """The first line from ``index`` on that is not below a key at ``indent``; lists may stand at the key's indent."""
     while index < len(lines):
         here = _indent(lines[index])
@@ -197,7 +197,7 @@ def _include(name: str, value: str = "", indent: int = 0) -> str:
     return f'{{{{- include "topogate.{name}" {argument} | nindent {indent} }}}}'
 
 
-def _pods(component: str, priority: str, *, containers: int = 1) -> list[Edit]:
+def _edit_template(component: str, priority: str, *, containers: int = 1) -> list[Edit]:
     """Edits of a pod template; the component's container is the one with nothing behind ``resources:``."""
     return [
         swap(
@@ -299,7 +299,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
     ],
     "manifests/base/webhook.yaml": [
         swap("replicas: 2", "replicas: {{ .Values.webhook.replicas }}"),
-        *_pods("webhook", "system-cluster-critical"),
+        *_edit_template("webhook", "system-cluster-critical"),
         swap(
             _ENV,
             f"{_ENV}\n{_either(_AUTHENTICATES)}\n{{{{- if {CERT_MANAGER} }}}}\n"
@@ -311,7 +311,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "replicas: 2 # one leads, one waits for its lease",
             "replicas: {{ .Values.ungater.replicas }} # one leads, the others wait for its lease",
         ),
-        *_pods("ungater", "system-cluster-critical"),
+        *_edit_template("ungater", "system-cluster-critical"),
         swap("env:", f"env:\n{_either(_AUTHENTICATES)}"),
     ],
     "manifests/base/admission.yaml": [
@@ -323,7 +323,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
     ],
     "manifests/agent/network.yaml": [_api_server(1), _metrics_from(1)],
     "manifests/agent/daemonset.yaml": [
-        *_pods("agent", "system-node-critical", containers=2),
+        *_edit_template("agent", "system-node-critical", containers=2),
         swap("env:", f"env:\n{_either(_AUTHENTICATES)}"),
         # The scheduling helper writes both from the values, whose defaults are what these lines say.
         block("nodeSelector:", ""),
@@ -343,7 +343,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
         ),
     ],
     "manifests/web/deployment.yaml": [
-        *_pods("web", "system-cluster-critical"),
+        *_edit_template("web", "system-cluster-critical"),
         swap(
             "- --allowed-host=topogate-web.{{ .Release.Namespace }}.svc",
             "- --allowed-host=topogate-web.{{ .Release.Namespace }}.svc\n{{- range .Values.web.hosts }}\n"

@@ -66,7 +66,7 @@ def _lines(node: Json, comments: dict[tuple[str, ...], str], path: tuple[str, ..
 def _under_kueue() -> dict[Path, str]:
     """An overlay for another domain: kustomize cannot replace a word in a rule, so every part with one is replaced."""
     patches = []
-    changed = render.objects(render.Options(domain=OTHER_DOMAIN))
+    changed = render.objects(render.InstallOptions(domain=OTHER_DOMAIN))
     # Options of a domain change texts, never which objects there are. `strict` fails where that ends.
     for before, after in zip(render.objects(), changed, strict=True):
         parts = [key for key in after if after[key] != before[key]]

@@ -35,7 +35,7 @@ _METRICS_AFTER = "rbac-users.yaml"
 _IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})  # and the policies of their pods
 
 
-class Options(msgspec.Struct, frozen=True):
+class InstallOptions(msgspec.Struct, frozen=True):
     """What may differ between installations.
 
     ``image`` empty: the one of the base. ``webhook_url``: components run outside of the cluster, and the API server
@@ -55,21 +55,23 @@ class Options(msgspec.Struct, frozen=True):
     metrics_authentication: bool = False
 
 
-def objects(options: Options | None = None) -> list[Json]:
+def objects(options: InstallOptions | None = None) -> list[Json]:
     """All objects in the order in which they are applied; taken backwards it is a safe order to delete them.
 
     They are read once for equal options and shared: do not change them.
     """
-    return list(_objects(options or Options()))
+    return list(_objects(options or InstallOptions()))
 
 
 @lru_cache(maxsize=8)
-def _objects(wanted: Options) -> tuple[Json, ...]:
+def _objects(wanted: InstallOptions) -> tuple[Json, ...]:
     # `_adapted` changes objects in place. That is safe as they are parsed from text for these options alone.
-    return tuple(_adapted(obj, wanted) for text in _texts(wanted) for obj in _documents(text) if _kept(obj, wanted))
+    return tuple(
+        _adapted(obj, wanted) for text in _texts(wanted) for obj in _documents(text) if _is_rendered(obj, wanted)
+    )
 
 
-def _texts(options: Options) -> Iterator[str]:
+def _texts(options: InstallOptions) -> Iterator[str]:
     """Every manifest in the order of the kustomizations."""
     folders = ("base", "agent", "kueue", "metrics-authentication")
     base, agent, kueue, metrics = (files("manifests") / part for part in folders)
@@ -114,20 +116,20 @@ def _resources(folder: Traversable) -> list[str]:
     return list(kustomization["resources"])
 
 
-def _localised(text: str, options: Options) -> str:
+def _localised(text: str, options: InstallOptions) -> str:
     """The text with the domain and the namespace put in, both in one pass: neither may be replaced twice."""
     words: Mapping[str, str] = {DEFAULT_DOMAIN: options.domain, NAMESPACE: options.namespace}
     return re.sub("|".join(map(re.escape, words)), lambda match: words[match[0]], text)
 
 
-def _kept(obj: Json, options: Options) -> bool:
+def _is_rendered(obj: Json, options: InstallOptions) -> bool:
     of_components = obj["kind"] in _IN_CLUSTER_ONLY or (
         obj["kind"] == "NetworkPolicy" and obj["metadata"]["namespace"] == options.namespace
     )
     return not (options.webhook_url and of_components)
 
 
-def _adapted(obj: Json, options: Options) -> Json:
+def _adapted(obj: Json, options: InstallOptions) -> Json:
     if obj["kind"] in {"Deployment", "DaemonSet"} and options.metrics_authentication:
         variable = {"name": "TOPOGATE_METRICS_AUTHENTICATION", "value": "kubernetes"}
         obj["spec"]["template"]["spec"]["containers"][0]["env"].insert(0, variable)

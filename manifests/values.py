@@ -277,22 +277,24 @@ def schema() -> Json:
     # Unknown values are refused, and Helm adds this one to every subchart by itself.
     made["properties"]["global"] = {"type": "object", "description": "Helm hands it to subcharts; it is not read."}
     made["$defs"] = definitions
-    plain: Json = _plain(made)
+    plain: Json = _without_titles(made)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | plain
 
 
-def _plain(node: Any) -> Any:
+def _without_titles(node: Any) -> Any:
     """Without titles and defaults: values.yaml has those."""
     match node:
         case dict():
             return {
                 # A value may itself be named title or default: below these keys only the parts are searched.
-                key: {name: _plain(part) for name, part in value.items()} if key in _BY_NAME else _plain(value)
+                key: {name: _without_titles(part) for name, part in value.items()}
+                if key in _BY_NAME
+                else _without_titles(value)
                 for key, value in node.items()
                 if key not in {"title", "default"}
             }
         case list():
-            return [_plain(part) for part in node]
+            return [_without_titles(part) for part in node]
     return node
 
 

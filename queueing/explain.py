@@ -56,7 +56,7 @@ def explain(state: ClusterState, queues: Queues, queue: str, workload: Workload)
     found = options(state, queues.quotas.queues[queue], queues.plain, workload)
     if not found.found and found.refusal is not None:
         return found.refusal
-    limits = Limits(queues.quotas, queue, queues.quotas.spares(queue, workload))
+    limits = Limits(queues.quotas, queue, queues.quotas.is_protected(queue, workload))
     return tuple(_option(limits, option) for option in found.found)
 
 
@@ -68,7 +68,7 @@ def _option(limits: Limits, option: FlavorAssignment) -> OptionFit:
             wanted=wanted,
             nominal=quotas.nominal(queue, key),
             used=quotas.used(queue, key),
-            left=limits.left(key),
+            left=limits.amount_left(key),
             most=limits.most(key),
         )
         for key, wanted in option.asked.items()

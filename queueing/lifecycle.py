@@ -9,7 +9,7 @@ Rules
 - ``decide`` looks at the level of things, not at changes: what it asks for is done when it shows in the next `Life`;
   asked again about the same `Life` it answers the same. So a restart at any point goes on where it stopped.
 - What is evicted goes in this order: the condition Evicted, its pods one by one, the job suspended, the admission
-  removed. Only then it gives back quota and room (``Release``), and waits again.
+  removed. Only then it gives back quota and room (``ReleaseStep``), and waits again.
 - Times out of a condition are those of the API server (``lastTransitionTime``), in seconds, on the clock of ``now``.
 """
 
@@ -39,7 +39,7 @@ _SLOW: Final = frozenset(
 _LAST: Final = frozenset({Reason.CHECK_REJECTED, Reason.MAXIMUM_EXECUTION_TIME})  # it does not come back
 
 
-class Condition(StrEnum):
+class WorkloadCondition(StrEnum):
     """The conditions of a Workload."""
 
     QUOTA_RESERVED = "QuotaReserved"
@@ -51,7 +51,7 @@ class Condition(StrEnum):
     FINISHED = "Finished"
 
 
-class CheckState(StrEnum):
+class CheckVerdict(StrEnum):
     """What an admission check says."""
 
     PENDING = "Pending"
@@ -86,7 +86,7 @@ class Check(_Struct, frozen=True):
     """One admission check's answer."""
 
     name: str
-    state: CheckState
+    state: CheckVerdict
     message: str = ""
 
 
@@ -137,13 +137,13 @@ class Life(_Struct, frozen=True):
 class Set(_Struct, frozen=True):
     """Write a condition."""
 
-    type: Condition
+    type: WorkloadCondition
     status: bool
     reason: Reason
     message: str
 
 
-class Evict(_Struct, frozen=True):
+class EvictStep(_Struct, frozen=True):
     """Write Evicted, and Preempted where ``detail`` says by which rule; `Queues.evict`."""
 
     reason: Reason
@@ -151,20 +151,20 @@ class Evict(_Struct, frozen=True):
     detail: Reason | None = None
 
 
-class EvictPods(_Struct, frozen=True):
+class EvictPodsStep(_Struct, frozen=True):
     """Evict the pods that are still bound, by the Eviction API; 429 means later."""
 
     left: int
 
 
-class Suspend(_Struct, frozen=True):
+class SuspendStep(_Struct, frozen=True):
     """Suspend the job: pods that are not bound go with it."""
 
 
-class Release(_Struct, frozen=True):
+class ReleaseStep(_Struct, frozen=True):
     """Remove the admission, write ``requeues`` and ``until``; then `Queues.release_and_requeue`.
 
-    With ``leave``, `Queues.forget`.
+    With ``leave``, `Queues.remove_workload`.
     """
 
     reason: Reason
@@ -174,7 +174,7 @@ class Release(_Struct, frozen=True):
     leave: bool = False
 
 
-class Deactivate(_Struct, frozen=True):
+class DeactivateStep(_Struct, frozen=True):
     """Set spec.active to false: it does not come back by itself."""
 
     reason: Reason
@@ -182,24 +182,24 @@ class Deactivate(_Struct, frozen=True):
 
 
 class Leave(_Struct, frozen=True):
-    """It is not to wait: `Queues.forget`."""
+    """It is not to wait: `Queues.remove_workload`."""
 
     reason: Reason
     message: str
 
 
-class Start(_Struct, frozen=True):
+class StartStep(_Struct, frozen=True):
     """Unsuspend the job."""
 
 
 class Finish(_Struct, frozen=True):
-    """Write Finished; `Queues.forget` gives back all."""
+    """Write Finished; `Queues.remove_workload` gives back all."""
 
     reason: Reason
     message: str
 
 
-class Remove(_Struct, frozen=True):
+class RemoveStep(_Struct, frozen=True):
     """Delete the Workload."""
 
 
@@ -209,7 +209,19 @@ class LookAgain(_Struct, frozen=True):
     at: float
 
 
-Instruction = Set | Evict | EvictPods | Suspend | Release | Deactivate | Leave | Start | Finish | Remove | LookAgain
+Instruction = (
+    Set
+    | EvictStep
+    | EvictPodsStep
+    | SuspendStep
+    | ReleaseStep
+    | DeactivateStep
+    | Leave
+    | StartStep
+    | Finish
+    | RemoveStep
+    | LookAgain
+)
 
 
 def decide(life: Life, rules: LifeRules, now: float) -> tuple[Instruction, ...]:
@@ -225,9 +237,9 @@ def decide(life: Life, rules: LifeRules, now: float) -> tuple[Instruction, ...]:
     return tuple(_waiting(life, now))
 
 
-def preempted(detail: Reason, message: str) -> Evict:
+def preempted(detail: Reason, message: str) -> EvictStep:
     """What a victim of a plan gets."""
-    return Evict(reason=Reason.PREEMPTED, message=message, detail=detail)
+    return EvictStep(reason=Reason.PREEMPTED, message=message, detail=detail)
 
 
 def backoff(rules: LifeRules, requeues: int) -> float:
@@ -241,37 +253,37 @@ def _ended(life: Life, outcome: Reason, rules: LifeRules, now: float) -> Iterato
         yield Finish(reason=outcome, message=life.outcome_message or f"the job {outcome.lower()}")
     elif rules.retention is not None:
         gone = life.finished_at + rules.retention
-        yield Remove() if now >= gone else LookAgain(at=gone)
+        yield RemoveStep() if now >= gone else LookAgain(at=gone)
 
 
 def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterator[Instruction]:
     """On its way out, one step at a time."""
     # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.
     if life.bound:
-        yield EvictPods(left=life.bound)
+        yield EvictPodsStep(left=life.bound)
         return
     if not life.suspended:
-        yield Suspend()
+        yield SuspendStep()
         return
-    reason = _known(evicted.reason)
+    reason = _eviction_reason(evicted.reason)
     slow, last = reason in _SLOW, reason in _LAST
     # A preemption is no failure of the workload: it neither backs off nor counts against the limit.
     requeues = life.requeues + 1 if slow else life.requeues
     over = slow and rules.backoff_limit is not None and requeues > rules.backoff_limit
     if life.active and last:
-        yield Deactivate(reason=reason, message=evicted.message)
+        yield DeactivateStep(reason=reason, message=evicted.message)
     elif life.active and over:
         text = f"it was put back {life.requeues} times, which is the limit; the last time: {evicted.message}"
-        yield Deactivate(reason=Reason.REQUEUE_LIMIT, message=text)
+        yield DeactivateStep(reason=Reason.REQUEUE_LIMIT, message=text)
     until = now
     if slow or reason is Reason.SCHEDULER_REFUSED:
         # From the eviction on and not from now: a restart in between must not begin the pause again.
         until = evicted.at + (backoff(rules, requeues) if slow else life.pause)
     leave = over or last or not life.active
-    yield Release(reason=reason, message=evicted.message, until=until, requeues=requeues, leave=leave)
+    yield ReleaseStep(reason=reason, message=evicted.message, until=until, requeues=requeues, leave=leave)
 
 
-def _known(reason: str) -> Reason:
+def _eviction_reason(reason: str) -> Reason:
     """The reason of an eviction. One that somebody else wrote is like a preemption: its workload may come back."""
     try:
         return Reason(reason)
@@ -287,16 +299,16 @@ def _holding(life: Life, rules: LifeRules, now: float) -> Iterator[Instruction]:
         yield from wrong
         return
     if life.admitted_at is None:
-        pending = [check.name for check in life.checks if check.state is CheckState.PENDING]
+        pending = [check.name for check in life.checks if check.state is CheckVerdict.PENDING]
         if pending:
             text = f"waits for admission check {', '.join(pending)}"
-            yield Set(type=Condition.ADMITTED, status=False, reason=Reason.PENDING, message=text)
+            yield Set(type=WorkloadCondition.ADMITTED, status=False, reason=Reason.PENDING, message=text)
         else:
             text = "quota is reserved and all checks are ready" if life.checks else "quota is reserved"
-            yield Set(type=Condition.ADMITTED, status=True, reason=Reason.ADMITTED, message=text)
+            yield Set(type=WorkloadCondition.ADMITTED, status=True, reason=Reason.ADMITTED, message=text)
         return
     if life.suspended:
-        yield Start()
+        yield StartStep()
         return
     yield from _running(life, rules, now, life.admitted_at)
 
@@ -304,16 +316,16 @@ def _holding(life: Life, rules: LifeRules, now: float) -> Iterator[Instruction]:
 def _wrong(life: Life) -> tuple[Instruction, ...] | None:
     """What ends it at once."""
     if not life.active:
-        return (Evict(reason=Reason.DEACTIVATED, message=f"it was put on hold (spec.active is false): {RELEASE}"),)
+        return (EvictStep(reason=Reason.DEACTIVATED, message=f"it was put on hold (spec.active is false): {RELEASE}"),)
     for check in life.checks:
         text = f"admission check {check.name}: {check.message or check.state}"
-        if check.state is CheckState.REJECTED:
-            return (Evict(reason=Reason.CHECK_REJECTED, message=text),)
-        if check.state is CheckState.RETRY:
-            return (Evict(reason=Reason.CHECK_RETRY, message=text),)
+        if check.state is CheckVerdict.REJECTED:
+            return (EvictStep(reason=Reason.CHECK_REJECTED, message=text),)
+        if check.state is CheckVerdict.RETRY:
+            return (EvictStep(reason=Reason.CHECK_RETRY, message=text),)
     # Only once it was started: between its admission and its start it is suspended by right.
     if life.started and life.suspended:
-        return (Evict(reason=Reason.SUSPENDED, message=BY_HAND),)
+        return (EvictStep(reason=Reason.SUSPENDED, message=BY_HAND),)
     return None
 
 
@@ -323,10 +335,10 @@ def _running(life: Life, rules: LifeRules, now: float, admitted_at: float) -> It
     if all_ready and life.ready_at is None:
         which = f"all {life.wanted} pods are" if life.wanted > 1 else "its pod is"
         text = f"{which} ready or finished"
-        yield Set(type=Condition.PODS_READY, status=True, reason=Reason.PODS_READY, message=text)
+        yield Set(type=WorkloadCondition.PODS_READY, status=True, reason=Reason.PODS_READY, message=text)
     elif not all_ready and life.ready_at is not None:
         text = f"{life.ready} of {life.wanted} pods are ready"
-        yield Set(type=Condition.PODS_READY, status=False, reason=Reason.PODS_NOT_READY, message=text)
+        yield Set(type=WorkloadCondition.PODS_READY, status=False, reason=Reason.PODS_NOT_READY, message=text)
     # By time alone: instructions have no order, and of equal times the first one that was named wins.
     deadlines = sorted(_deadlines(life, rules, admitted_at, all_ready=all_ready), key=lambda one: one[0])
     for at, instructions in deadlines:
@@ -348,15 +360,15 @@ def _deadlines(
         limit = rules.recovery_timeout if again else rules.ready_timeout
         if limit is not None and since is not None:
             text = f"{life.ready} of {life.wanted} pods were ready after {limit:g} seconds"
-            yield max(since, life.ending_until) + limit, (Evict(reason=Reason.PODS_READY_TIMEOUT, message=text),)
+            yield max(since, life.ending_until) + limit, (EvictStep(reason=Reason.PODS_READY_TIMEOUT, message=text),)
     if life.lost_at is not None and rules.replacement is not None:
         text = f"pods of lost nodes had no other place for {rules.replacement:g} seconds"
-        yield life.lost_at + rules.replacement, (Evict(reason=Reason.REPLACEMENT_TIMEOUT, message=text),)
+        yield life.lost_at + rules.replacement, (EvictStep(reason=Reason.REPLACEMENT_TIMEOUT, message=text),)
     if life.most_execution is not None:
         text = f"it ran for {life.most_execution:g} seconds, which is its limit (maximumExecutionTimeSeconds)"
         # Time that it ran before its last eviction counts, or an eviction a day would let it run for ever.
         at = admitted_at + life.most_execution - life.executed
-        yield at, (Evict(reason=Reason.MAXIMUM_EXECUTION_TIME, message=text),)
+        yield at, (EvictStep(reason=Reason.MAXIMUM_EXECUTION_TIME, message=text),)
 
 
 def _waiting(life: Life, now: float) -> Iterator[Instruction]:
@@ -364,6 +376,6 @@ def _waiting(life: Life, now: float) -> Iterator[Instruction]:
     if not life.active:
         yield Leave(reason=Reason.DEACTIVATED, message=ON_HOLD)
     elif not life.suspended:
-        yield Suspend()  # nobody admitted it, or its admission was removed
+        yield SuspendStep()  # nobody admitted it, or its admission was removed
     elif life.requeue_at is not None and now < life.requeue_at:
         yield LookAgain(at=life.requeue_at)

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cluster.assignment import Assignment, without
+from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.relocate import away, off, relocate
@@ -30,7 +30,7 @@ from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.flavor_assigner import put
 from queueing.queues.queues import Queues
-from queueing.queues.usage import FlavorUsage, Rows
+from queueing.queues.usage import FlavorRows, Rows
 
 AGAIN: Final = 600.0  # seconds until room is looked for again for the same claimant
 SHARE: Final = 1.0  # of what the claimant asks for may go
@@ -60,7 +60,7 @@ class RoomTurns:
         self._rules = rules
         self._tried: dict[str, tuple[float, tuple[int, ...]]] = {}
 
-    def due(self, queues: Queues, now: float) -> list[BackfillReservation]:
+    def due_claims(self, queues: Queues, now: float) -> list[BackfillReservation]:
         """In their order; without those for whom nothing was freed since room was looked for."""
         self._tried = {key: tried for key, tried in self._tried.items() if key in queues.claims}
         claims = sorted(queues.claims.values(), key=lambda claim: claim.order)
@@ -70,13 +70,13 @@ class RoomTurns:
         at, free = self._tried.get(claim.key, (-np.inf, None))
         rested = now - claim.entry.since >= self._rules.rest and now - at >= AGAIN
         # Nothing came free since, so the same search would fail again.
-        return rested and not claim.hopeless and free != _free(queues, claim)
+        return rested and not claim.hopeless and free != _free_rooms(queues, claim)
 
-    def note(self, queues: Queues, claim: BackfillReservation, now: float) -> None:
+    def record_search(self, queues: Queues, claim: BackfillReservation, now: float) -> None:
         """Room was looked for."""
-        self._tried[claim.key] = now, _free(queues, claim)
+        self._tried[claim.key] = now, _free_rooms(queues, claim)
 
-    def next_time(self, queues: Queues, now: float) -> float | None:
+    def next_search_time(self, queues: Queues, now: float) -> float | None:
         """When time alone has room be looked for; None: never."""
         if not self._rules.room:
             return None
@@ -87,7 +87,7 @@ class RoomTurns:
         return min((at for at in times if at > now), default=None)
 
 
-def _free(queues: Queues, claim: BackfillReservation) -> tuple[int, ...]:
+def _free_rooms(queues: Queues, claim: BackfillReservation) -> tuple[int, ...]:
     return tuple([queues.rooms.get(flavor, 0) for flavor in claim.option.rooms])
 
 
@@ -116,15 +116,15 @@ def make_room(
     checkpoint = state.begin()
     try:
         # Room that is kept for the claimant is its own: it counts as free here.
-        state.release(claim.holder)
-        outlook, usage = UpperBounds.of(state, flavor, pod_set), queues.holders.usage(state, flavor)
+        state.release_workload(claim.holder)
+        outlook, usage = UpperBounds.compute_bounds(state, flavor, pod_set), queues.holders.usage(state, flavor)
         if outlook is None or usage is None or not outlook.by_host or outlook.rank < 0:
             return {}
         own = claim.entry.workload.priority
         top = own if priority is None else max(own, priority)
         found = _Domains(outlook, usage, queues, top, most, asks)
         for _, keys in sorted(found.plans())[:TRIED]:
-            if moved := _moved(state, queues, claim, keys, asks=asks, allows=allows):
+            if moved := _moved_grants(state, queues, claim, keys, asks=asks, allows=allows):
                 return moved
         return {}
     finally:
@@ -133,7 +133,7 @@ def make_room(
 
 def lift(state: ClusterState, claim: BackfillReservation) -> None:
     """Others may come to hold what is kept for a claimant, as it gets other room; the next cycle keeps it anew."""
-    state.release(claim.holder)
+    state.release_workload(claim.holder)
     claim.see(())
 
 
@@ -143,7 +143,7 @@ class _Domains:
     def __init__(  # noqa: PLR0917  (what a search looks at)
         self,
         outlook: UpperBounds,
-        usage: FlavorUsage,
+        usage: FlavorRows,
         queues: Queues,
         priority: int,
         most: int,
@@ -153,15 +153,17 @@ class _Domains:
         self._asks = asks
         self._limit = SHARE * outlook.pod_set.count
         rows = usage.rows()
-        rows = rows.of(usage.alive[: len(usage.keys)][rows.owner])
+        rows = rows.select_rows(usage.alive[: len(usage.keys)][rows.owner])
         self._sizes = _sizes(outlook, usage, rows)
         # All owners at once, by columns; who may be asked to go is asked one by one later, of the few that are chosen.
         below = (self._sizes <= self._limit) & (usage.priority[: len(usage.keys)] <= priority)
         # Units that are parts of workloads or plain pods are no entries: only whole workloads move.
         below &= np.array([key in queues.entries for key in usage.keys], np.bool_)
-        self._rows = rows.of(below[rows.owner])
-        self._now = outlook.leaves()
-        self._gain = outlook.leaves(usage.freed(self._rows, [resource for resource, _ in outlook.needs])) - self._now
+        self._rows = rows.select_rows(below[rows.owner])
+        self._now = outlook.bound_leaves()
+        self._gain = (
+            outlook.bound_leaves(usage.freed(self._rows, [resource for resource, _ in outlook.needs])) - self._now
+        )
         self._known: dict[int, bool] = {}
 
     def plans(self) -> Iterator[tuple[float, list[str]]]:
@@ -178,7 +180,7 @@ class _Domains:
 
     def _fewest(self, span: range, short: int) -> set[int]:
         """Those who go from one domain, so that so many pods more fit; none where that is too much."""
-        inside = self._rows.of((self._rows.leaf >= span.start) & (self._rows.leaf < span.stop))
+        inside = self._rows.select_rows((self._rows.leaf >= span.start) & (self._rows.leaf < span.stop))
         on: dict[int, set[int]] = {}
         leaves: dict[int, set[int]] = {}
         for leaf, owner in zip(inside.leaf.tolist(), inside.owner.tolist(), strict=True):
@@ -214,7 +216,7 @@ class _Domains:
         return self._known[owner]
 
 
-def _sizes(outlook: UpperBounds, usage: FlavorUsage, rows: Rows) -> NDArray[np.float64]:
+def _sizes(outlook: UpperBounds, usage: FlavorRows, rows: Rows) -> NDArray[np.float64]:
     """By owner, how many pods of the claimant are as large as all that it holds."""
     found = np.zeros(len(usage.keys))
     for resource, amount in outlook.needs:
@@ -223,7 +225,7 @@ def _sizes(outlook: UpperBounds, usage: FlavorUsage, rows: Rows) -> NDArray[np.f
     return found
 
 
-def _moved(
+def _moved_grants(
     state: ClusterState,
     queues: Queues,
     claim: BackfillReservation,
@@ -234,7 +236,7 @@ def _moved(
 ) -> dict[str, AssumedAdmission]:
     """What these hold instead, so that the claimant fits; {} where one of them has no other place, or may not go."""
     known = {key: going for key in keys if (going := asks(key)) is not None}
-    nodes = _wanted(state, claim, known)
+    nodes = _wanted_nodes(state, claim, known)
     found: dict[str, AssumedAdmission] = {}
     checkpoint = state.begin()
     try:
@@ -242,19 +244,19 @@ def _moved(
             grant, going = queues.entries[key].grant, known.get(key)
             if grant is None or going is None:
                 return {}
-            if not any(_on(part, nodes) for part in grant.assignments):
+            if not any(_slots_on_nodes(part, nodes) for part in grant.assignments):
                 continue
-            other = _elsewhere(state, key, grant, going, nodes)
+            other = _place_elsewhere(state, key, grant, going, nodes)
             if other is None or not allows(key, other):
                 return {}
             found[key] = other
             # The new places are held before the next one looks for its own, or two would go to the same node.
             state.reserve(key, other.assignments)
-            state.reserve(_leaving(key), without(grant.assignments, other.assignments))  # until its pods are gone
+            state.reserve(_leaving(key), slots_removed(grant.assignments, other.assignments))  # until its pods are gone
         state.release_all([_leaving(key) for key in found])
         there = {key: known[key] for key in found}
         # The last word is a placement: moved workloads may have taken what the claimant counts on.
-        return found if found and _wanted(state, claim, there, moved=True) else {}
+        return found if found and _wanted_nodes(state, claim, there, moved=True) else {}
     finally:
         state.rollback(checkpoint)
 
@@ -263,7 +265,7 @@ def _leaving(key: str) -> str:
     return f"{key}\0leaves"
 
 
-def _wanted(
+def _wanted_nodes(
     state: ClusterState, claim: BackfillReservation, gone: Mapping[str, Going], *, moved: bool = False
 ) -> frozenset[str]:
     """The nodes that the claimant would get if these, or the pods of those that moved, were gone; none: it fits not."""
@@ -281,12 +283,12 @@ def _wanted(
         state.rollback(checkpoint)
 
 
-def _on(held: Assignment, nodes: Collection[str]) -> dict[tuple[str, ...], int]:
+def _slots_on_nodes(held: Assignment, nodes: Collection[str]) -> dict[tuple[str, ...], int]:
     """How many slots of each slice are on these nodes."""
     return {part.values: part.count for part in held.slices if any(node in nodes for node, _ in part.nodes)}
 
 
-def _elsewhere(
+def _place_elsewhere(
     state: ClusterState, key: str, grant: AssumedAdmission, going: Going, nodes: frozenset[str]
 ) -> AssumedAdmission | None:
     """What one holds with its slots on these nodes elsewhere, with all of its pod set where the rest cannot stay."""
@@ -296,7 +298,7 @@ def _elsewhere(
         return None if isinstance(every, Refusal) else instead(grant, every)
 
     def search(name: str, held: Assignment) -> Assignment | Refusal | None:
-        gone = _on(held, nodes)
+        gone = _slots_on_nodes(held, nodes)
         if not gone:
             return None
         found = relocate(state, key, asked[name], gone)

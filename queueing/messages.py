@@ -109,7 +109,7 @@ def exceeds(limits: Limits, amounts: Quantities, beyond: str = "") -> Refusal:
     return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
 
 
-def behind(claimant: str, pool: str) -> Refusal:
+def kept_quota_refusal(claimant: str, pool: str) -> Refusal:
     """Quota is there, but kept."""
     text = f"what is left of the quota of {pool} is kept for {claimant}, which has waited long and comes first"
     return Refusal(Reason.BEHIND_OTHERS, text)
@@ -147,7 +147,7 @@ def following(refusal: Refusal) -> Refusal:
 def preempting(queues: "Queues", plan: "Plan") -> str:
     """What a preemptor waits for."""
     names = [
-        f"{queues.title_of(victim.key)} (its slices in {named(victim.domains)})"
+        f"{queues.title_of(victim.key)} (its slices in {name_domains(victim.domains)})"
         if victim.domains
         else queues.title_of(victim.key)
         for victim in plan.victims
@@ -173,14 +173,14 @@ def deallocating(claims: Sequence[str]) -> str:
     return f"{text}: it continues once kube-controller-manager deallocates {them}"
 
 
-def named(domains: "Iterable[Path]") -> str:
+def name_domains(domains: "Iterable[Path]") -> str:
     """Domains, for a person."""
     return ", ".join(domain_in_words(domain) for domain in domains)
 
 
 def losing(domains: "Iterable[Path]", why: str) -> str:
     """The message for a workload that keeps its other slices."""
-    return f"it loses its slices in {named(domains)}: {why}"
+    return f"it loses its slices in {name_domains(domains)}: {why}"
 
 
 def preempted(by: str, queue: str, reason: Reason) -> str:

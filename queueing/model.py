@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from engine.cluster.filters import selects
 from engine.cluster.natural_order import NaturalKey, natural
-from engine.model import Amounts, PodSet, Requirement, Taint, Toleration
-from engine.preemption.model import Rules as VictimRules
+from engine.model import Amounts, LabelRequirement, PodSet, Taint, Toleration
+from engine.preemption.model import ChoiceRules as VictimRules
 from engine.preemption.model import Strategy
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
@@ -106,7 +106,7 @@ class Preemption(_Struct, frozen=True):
         """Whether it may preempt at all."""
         return self.within is not Within.NEVER or self.reclaim is not Reclaim.NEVER
 
-    def spares(self, workload: "Workload") -> bool:
+    def is_protected(self, workload: "Workload") -> bool:
         """Whether a workload of the queue is nobody's victim, as far as it does not borrow."""
         said, believed = workload.non_preemptible, self.non_preemptible
         if NonPreemptible.NEVER in {said, believed}:
@@ -135,7 +135,7 @@ class ClusterQueue(_Struct, frozen=True):
     groups: tuple[ResourceGroup, ...] = ()
     cohort: str = ""
     strict: bool = False
-    namespaces: tuple[Requirement, ...] | None = ()
+    namespaces: tuple[LabelRequirement, ...] | None = ()
     borrow_first: bool = True
     preempt_first: bool = False
     preemption: Preemption = Preemption()

@@ -8,7 +8,7 @@ Rules
 - Who was moved is left alone for a time, which doubles with each move of it: nobody is moved to and fro.
 - Of several the one goes first whose namespace was moved least in the last hour.
 - Who is nobody's victim is not moved. Nor is who is on its way out or in, or wants more pods or others.
-- What is known after a restart is what Workloads tell of their last move (`MoveLog.saw`).
+- What is known after a restart is what Workloads tell of their last move (`MoveLog.record_stored_move`).
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from engine.cluster.assignment import Assignment, without
+from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.state import ClusterState
 from engine.results import Refusal
 from queueing.queues.entry import AssumedAdmission, Phase, growth_of
@@ -62,7 +62,7 @@ class _Begun(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Tried(msgspec.Struct, frozen=True, gc=False):
-    """When a workload was looked at, and what was free then. ``until``: see `MoveTurns.note`."""
+    """When a workload was looked at, and what was free then. ``until``: see `MoveTurns.record_vain_search`."""
 
     at: float
     free: tuple[int, ...]
@@ -77,24 +77,24 @@ class MoveLog:
         self._begun: list[_Begun] = []  # in the last hour
         self._last: dict[str, _Moved] = {}
 
-    def begin(self, key: str, now: float, *, asked: bool = False) -> None:
+    def begin_move(self, key: str, now: float, *, asked: bool = False) -> None:
         """A workload is moved from now on; ``asked``: by an administrator."""
-        self._forget(now)
+        self._drop_old_moves(now)
         before = self._last.get(key)
         self._last[key] = _Moved(now, before.times + 1 if before is not None else 1)
         self._begun.append(_Begun(now, key, asked))
 
     def began(self, key: str) -> float | None:
-        """When the last move of it began that is known; None where none is. After `end`, when it ended."""
+        """When the last move of it began that is known; None where none is. After `end_move`, when it ended."""
         found = self._last.get(key)
         return found.at if found is not None else None
 
-    def end(self, key: str, now: float) -> None:
+    def end_move(self, key: str, now: float) -> None:
         """A move of it came to nothing: its rest begins now, as the same move would be found again."""
         found = self._last.get(key)
         self._last[key] = _Moved(now, found.times if found is not None else 1)
 
-    def saw(self, key: str, at: float, now: float) -> None:
+    def record_stored_move(self, key: str, at: float, now: float) -> None:
         """Its Workload says that it was moved then: that counts where nothing is known of it, after a restart."""
         # This process knows its own moves better than a status; an old one must not start a rest again.
         if key in self._last or now - at > self._until_forgotten(1):
@@ -103,7 +103,7 @@ class MoveLog:
         if now - at < HOUR:
             self._begun.append(_Begun(at, key))
 
-    def left(self, now: float, *, asked: bool = False) -> int:
+    def moves_left(self, now: float, *, asked: bool = False) -> int:
         """How many moves may begin now; ``asked``: of those that an administrator asks for."""
         lately = [one for one in self._begun if now - one.at < HOUR]
         left = max(0, self.rules.per_hour - len(lately))
@@ -127,7 +127,7 @@ class MoveLog:
     def free_at(self, now: float) -> float:
         """When one more may begin that nobody asked for, if none begins until then."""
         waits = (one.at + HOUR for one in self._begun if one.at + HOUR > now)
-        return now if self.left(now) else next((at for at in sorted(waits) if self.left(at)), now)
+        return now if self.moves_left(now) else next((at for at in sorted(waits) if self.moves_left(at)), now)
 
     def _rest(self, times: int) -> float:
         return self.rules.rest * 2.0 ** min(times - 1, MOST_DOUBLINGS)
@@ -136,7 +136,7 @@ class MoveLog:
         # Remembered for twice the rest: forgotten sooner, its next rest would begin at the shortest again.
         return max(HOUR, 2.0 * self._rest(times))
 
-    def _forget(self, now: float) -> None:
+    def _drop_old_moves(self, now: float) -> None:
         self._begun = [one for one in self._begun if now - one.at < HOUR]
         old = [key for key, moved in self._last.items() if now - moved.at > self._until_forgotten(moved.times)]
         for key in old:
@@ -154,18 +154,18 @@ class MoveTurns:
         self._log = log
         self._tried: dict[str, _Tried] = {}
 
-    def note(self, key: str, now: float, free: tuple[int, ...] = (), until: float = 0.0) -> None:
+    def record_vain_search(self, key: str, now: float, free: tuple[int, ...] = (), until: float = 0.0) -> None:
         """One was looked at in vain, and is looked at again when something else is ``free`` than then.
 
         ``until``: or then, as there was room and its pods might not go; 0: there was none.
         """
         self._tried[key] = _Tried(now, free, until)
 
-    def forget(self, key: str) -> None:
+    def forget_turn(self, key: str) -> None:
         """One is to be looked at as if it never was."""
         self._tried.pop(key, None)
 
-    def keep(self, known: Container[str]) -> None:
+    def keep_known(self, known: Container[str]) -> None:
         """Forget all others: they are gone."""
         self._tried = {key: seen for key, seen in self._tried.items() if key in known}
 
@@ -217,7 +217,7 @@ def relocated(
                 continue
             others = [part for part in state.assignments(key).values() if part.pod_set != name]
             state.reserve(key, [*others, found])
-            state.reserve(f"{key}\0moves{number}", without([held], [found]))  # taken until its pods are gone
+            state.reserve(f"{key}\0moves{number}", slots_removed([held], [found]))  # taken until its pods are gone
             changed = True
         now = state.assignments(key)
         parts = tuple([now[name] for name in grant.counts if name in now])
@@ -233,7 +233,7 @@ def instead(grant: AssumedAdmission, found: Iterable[Assignment]) -> AssumedAdmi
     return msgspec.structs.replace(grant, assignments=parts)
 
 
-def hindered(queues: Queues, key: str) -> str:
+def why_not_moved(queues: Queues, key: str) -> str:
     """Why one that is admitted is not moved now, as queueing has it; "" where it may be."""
     entry = queues.entries.get(key)
     hindrances = (

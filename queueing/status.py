@@ -3,7 +3,7 @@
 Rules
 - *pending* is who has no admission, those whose victims are still on their way out included; *reserving* is who holds
   quota, these included; *admitted* is who holds quota and waits for no admission check.
-- Pods that run though no workload answers for them (`Queues.charge`) are used like what is admitted, and are no
+- Pods that run though no workload answers for them (`Queues.charge_pod`) are used like what is admitted, and are no
   workload.
 - Every flavor and resource of the queue's quota is named, also where nothing is used, and whatever is still held of one
   that is no longer in its quota.

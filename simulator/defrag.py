@@ -53,7 +53,7 @@ class Movable(msgspec.Struct, frozen=True):
         return sum(pod_set.count for pod_set in self.pod_sets)
 
 
-class Move(msgspec.Struct, frozen=True):
+class DefragMove(msgspec.Struct, frozen=True):
     """One workload: where it was (node -> pods), and where it could be instead; ``nodes``: that by pod set."""
 
     workload: str
@@ -64,10 +64,10 @@ class Move(msgspec.Struct, frozen=True):
     nodes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
-class Step(msgspec.Struct, frozen=True):
+class DefragStep(msgspec.Struct, frozen=True):
     """Moves that belong together, and the domains that are whole after them and were not before."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[DefragMove, ...]
     freed: tuple[Path, ...]
 
     @property
@@ -76,13 +76,13 @@ class Step(msgspec.Struct, frozen=True):
         return sum(move.pods for move in self.moves)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class DefragPlan(msgspec.Struct, frozen=True):
     """``whole``: whole domains before and after, of ``domains``."""
 
     level: str
     domains: int
     whole: tuple[int, int]
-    steps: tuple[Step, ...]
+    steps: tuple[DefragStep, ...]
 
 
 @dataclass
@@ -98,7 +98,7 @@ class _Search:
         self.leaf = {name: at for at, name in enumerate(self.tree.names)}
         self.owner = self.tree.owners[self.rank]
 
-    def on(self, workload: str) -> dict[str, int]:
+    def pods_by_node(self, workload: str) -> dict[str, int]:
         """Where a workload is: node -> pods."""
         found: dict[str, int] = {}
         for part in self.state.assignments(workload).values():
@@ -107,17 +107,17 @@ class _Search:
                     found[name] = found.get(name, 0) + count
         return found
 
-    def nodes(self, workload: str) -> dict[str, tuple[str, ...]]:
+    def nodes_of_workload(self, workload: str) -> dict[str, tuple[str, ...]]:
         """The nodes of each of its pod sets."""
         parts = self.state.assignments(workload).items()
         return {name: tuple(sorted({node for piece in part.slices for node, _ in piece.nodes})) for name, part in parts}
 
-    def whole(self) -> Mask:
+    def whole_mask(self) -> Mask:
         """Which domains are whole now."""
         used: Mask = self.stays.copy()
         for workload in self.state.workloads:
             if not workload.startswith(CLOSED):
-                used[[self.leaf[name] for name in self.on(workload) if name in self.leaf]] = True
+                used[[self.leaf[name] for name in self.pods_by_node(workload) if name in self.leaf]] = True
         found: Mask = ~np.logical_or.reduceat(used, self.tree.bounds[self.rank][:-1])
         return found
 
@@ -126,40 +126,42 @@ class _Search:
         found: dict[int, list[str]] = {}
         barred = {int(domain) for domain in self.owner[self.stays]}
         for workload in sorted(self.state.workloads):
-            domains = {int(self.owner[self.leaf[name]]) for name in self.on(workload) if name in self.leaf}
+            domains = {int(self.owner[self.leaf[name]]) for name in self.pods_by_node(workload) if name in self.leaf}
             if workload not in self.movable:
                 barred |= domains
             for domain in domains:
                 found.setdefault(domain, []).append(workload)
         return {domain: names for domain, names in found.items() if domain not in barred}
 
-    def empty(self, domains: Collection[int], workloads: Collection[str], whole: Mask) -> Step | None:
+    def empty(self, domains: Collection[int], workloads: Collection[str], whole: Mask) -> DefragStep | None:
         """Empty some domains, if what is there fits elsewhere; the state keeps the moves. ``whole``: as it was."""
-        state, before = self.state, {workload: self.on(workload) for workload in workloads}
+        state, before = self.state, {workload: self.pods_by_node(workload) for workload in workloads}
         checkpoint = state.begin()
         for workload in workloads:
             for pod in self.movable[workload].pods:
                 state.remove_pod(pod)
-            state.release(workload)
+            state.release_workload(workload)
         # After the workloads are out, so that the room that they leave is closed too.
         self._close([*domains, *np.flatnonzero(whole).tolist()])
         largest_first = sorted(workloads, key=lambda name: (-_size(self.movable[name]), name))
-        fits = all(self._placed(workload, before[workload]) for workload in largest_first)
+        fits = all(self._place_workload(workload, before[workload]) for workload in largest_first)
         # Before the verdict: a step that is kept must not keep the closed domains.
-        state.release(CLOSED)
-        now = self.whole() if fits else whole
+        state.release_workload(CLOSED)
+        now = self.whole_mask() if fits else whole
         gained = np.flatnonzero(now & ~whole).tolist()
         if not fits or int(now.sum()) <= int(whole.sum()) or not set(domains) <= set(gained):
             state.rollback(checkpoint)
             return None
         state.commit(checkpoint)
         moves = tuple(
-            Move(name, one.count, one.priority, before[name], self.on(name), self.nodes(name))
+            DefragMove(
+                name, one.count, one.priority, before[name], self.pods_by_node(name), self.nodes_of_workload(name)
+            )
             for name, one in ((name, self.movable[name]) for name in largest_first)
         )
-        return Step(moves, tuple(self.tree.path(min(self.rank, self.tree.last), domain) for domain in gained))
+        return DefragStep(moves, tuple(self.tree.path(min(self.rank, self.tree.last), domain) for domain in gained))
 
-    def _placed(self, workload: str, before: Collection[str]) -> bool:
+    def _place_workload(self, workload: str, before: Collection[str]) -> bool:
         one = self.movable[workload]
         pod_sets = tuple([off(pod_set, before) for pod_set in one.pod_sets]) if one.as_one else one.pod_sets
         found = place(self.state, WorkloadRequest(workload, pod_sets, one.flavors))
@@ -171,7 +173,7 @@ class _Search:
     def _close(self, domains: Collection[int]) -> None:
         """Let nobody into these domains."""
         leaves = np.flatnonzero(np.isin(self.owner, list(domains)))
-        free = self.state.cluster.table.free[0][self.tree.where(leaves)]
+        free = self.state.cluster.table.free[0][self.tree.columns_of_leaves(leaves)]
         leaves, free = leaves[free > 0], free[free > 0]
         if len(leaves):
             topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
@@ -179,20 +181,20 @@ class _Search:
             pods = PodSet(name=CLOSED, count=int(free.sum()), requests={PODS: 1}, topology=topology)
             self.state.reserve(CLOSED, [Assignment.packed(pods, self.tree, leaves, free, int(free.sum()))])
 
-    def best(self, tried: set[int]) -> Step | None:
+    def take_best_step(self, tried: set[int]) -> DefragStep | None:
         """The step that frees domains for the fewest pods each; it is taken. ``tried``: in vain, are passed.
 
         Domains are looked at in the order of what they could cost at best, until that is no less than what was found.
         """
-        whole, tenants = self.whole(), self.tenants()
+        whole, tenants = self.whole_mask(), self.tenants()
         found: tuple[float, int, int] | None = None
-        for least, again, domain in sorted(self._least(domain, names) for domain, names in tenants.items()):
+        for least, again, domain in sorted(self._cost_of_domain(domain, names) for domain, names in tenants.items()):
             if domain in tried:
                 continue
             # The domains come in the order of what they cost at best, so none behind this one is cheaper.
             if found is not None and least >= found[0]:
                 break
-            step = self._tried((domain,), tenants[domain], whole)
+            step = self._try_step((domain,), tenants[domain], whole)
             if step is None:
                 tried.add(domain)
             elif found is None or (step.pods / len(step.freed), again, domain) < found:
@@ -204,45 +206,45 @@ class _Search:
         # Tried above in a transaction that was rolled back; now it is done, and the next step begins from there.
         return self.empty((domain,), tenants[domain], whole)
 
-    def _least(self, domain: int, workloads: Collection[str]) -> tuple[float, int, int]:
+    def _cost_of_domain(self, domain: int, workloads: Collection[str]) -> tuple[float, int, int]:
         """(pods to move for each domain that they could free at most, who of them was moved before, the domain)."""
         pods = sum(self.movable[name].count for name in workloads)
-        nodes = (node for name in workloads for node in self.on(name) if node in self.leaf)
+        nodes = (node for name in workloads for node in self.pods_by_node(name) if node in self.leaf)
         most = len({int(self.owner[self.leaf[node]]) for node in nodes})
         return pods / max(most, 1), len(self.moved.intersection(workloads)), domain
 
-    def greedy(self) -> list[Step]:
+    def greedy(self) -> list[DefragStep]:
         """Step after step until there is none; those that failed are tried once more at the end, in the new room."""
-        steps: list[Step] = []
+        steps: list[DefragStep] = []
         tried: set[int] = set()
         again = True
         while again:
             again = False
-            while (step := self.best(tried)) is not None:
+            while (step := self.take_best_step(tried)) is not None:
                 steps.append(step)
                 again = True
             tried.clear()
         return steps
 
-    def at_once(self, gained: int, pods: int) -> Step | None:
+    def at_once(self, gained: int, pods: int) -> DefragStep | None:
         """One step that frees more than ``gained`` domains, the most there is, or as many for fewer than ``pods``.
 
         None where there is none, or too many domains to try all sets of them.
         Leaves the state as it was.
         """
-        tenants, whole = self.tenants(), self.whole()
+        tenants, whole = self.tenants(), self.whole_mask()
         if not 1 < len(tenants) <= ALL_SETS:
             return None
         for size in range(len(tenants), max(gained, 1) - 1, -1):
             sets = combinations(sorted(tenants), size)
-            steps = (self._tried(domains, _all(tenants, domains), whole) for domains in sets)
+            steps = (self._try_step(domains, _all(tenants, domains), whole) for domains in sets)
             found = [step for step in steps if step is not None]
             best = min(found, key=lambda step: (-len(step.freed), step.pods), default=None)
             if best is not None and (-len(best.freed), best.pods) < (-gained, pods):
                 return best
         return None
 
-    def _tried(self, domains: Collection[int], workloads: Collection[str], whole: Mask) -> Step | None:
+    def _try_step(self, domains: Collection[int], workloads: Collection[str], whole: Mask) -> DefragStep | None:
         """The step that empties these domains of these workloads; the state is left as it was."""
         checkpoint = self.state.begin()
         step = self.empty(domains, workloads, whole)
@@ -261,19 +263,19 @@ def _size(one: Movable) -> int:
 
 def defrag(
     state: ClusterState, flavor: str, level: str, movable: Mapping[str, Movable], stays: Collection[str] = ()
-) -> Plan:
+) -> DefragPlan:
     """A plan for one level of a flavor. ``stays``: names of nodes with something on them that is not moved.
 
     Raises:
         ValueError: there is no such flavor or level, or the flavor has no node.
     """
     tree = state.tree(flavor)
-    rank = tree.rank(level) if tree is not None else None
+    rank = tree.rank_of_level(level) if tree is not None else None
     if tree is None or rank is None or not tree.size:
         raise ValueError(f"flavor {flavor} has no level {level}, or no node")
     fixed = np.array([name in stays for name in tree.names], bool)
     search = _Search(state, tree, rank, movable, fixed)
-    before = int(search.whole().sum())
+    before = int(search.whole_mask().sum())
     checkpoint = state.begin()
     try:
         steps = search.greedy()
@@ -282,4 +284,6 @@ def defrag(
     # From the state as it was, like the greedy plan: the two are compared as wholes.
     better = search.at_once(sum(len(step.freed) for step in steps), sum(step.pods for step in steps))
     steps = [better] if better is not None else steps
-    return Plan(level, tree.domains(rank), (before, before + sum(len(step.freed) for step in steps)), tuple(steps))
+    return DefragPlan(
+        level, tree.count_domains(rank), (before, before + sum(len(step.freed) for step in steps)), tuple(steps)
+    )

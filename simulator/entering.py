@@ -10,12 +10,12 @@ from engine.model import Policy as Wish
 from engine.model import TopologyRequest
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Within, Workload
 from queueing.queues.queues import Queues
-from simulator.model import QUEUE, Cluster, Job, Options, Placing, Policy
+from simulator.model import QUEUE, Placing, SchedulingPolicy, SimulatedCluster, SimulatedJob, SimulatorOptions
 
 _ANYWHERE: Final = TopologyRequest(policy=Wish.UNCONSTRAINED)
 
 
-def waiting(job: Job, policy: Policy) -> Workload:
+def waiting(job: SimulatedJob, policy: SchedulingPolicy) -> Workload:
     """The job as the queue core sees it; a policy that counts amounts sees neither levels nor insides of nodes."""
     pod_sets = job.pod_sets
     if policy.placing is not Placing.TOPOLOGY:
@@ -38,7 +38,9 @@ def waiting(job: Job, policy: Policy) -> Workload:
     )
 
 
-def queues_of(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
+def queues_of(
+    cluster: SimulatedCluster, policy: SchedulingPolicy, options: SimulatorOptions, jobs: Iterable[SimulatedJob]
+) -> Queues:
     """The queues of a cluster as a policy has them, empty."""
     patience = options.patience if policy.claiming else inf
     rules = Rules(patience=patience, hold=options.hold, fair=policy.fair)
@@ -55,7 +57,7 @@ def queues_of(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable
     return made
 
 
-def _served(cluster: Cluster, jobs: Iterable[Job]) -> Iterator[LocalQueue]:
+def _served(cluster: SimulatedCluster, jobs: Iterable[SimulatedJob]) -> Iterator[LocalQueue]:
     """Where nobody says which LocalQueues there are: one for each that jobs name."""
     known = {queue.name for queue in cluster.queues} or {QUEUE}
     # Sorted, because a set has no order and equal input must give equal results.
@@ -64,7 +66,7 @@ def _served(cluster: Cluster, jobs: Iterable[Job]) -> Iterator[LocalQueue]:
         yield LocalQueue(namespace=namespace, name=name, cluster_queue=target)
 
 
-def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
+def _as_told(queue: ClusterQueue, policy: SchedulingPolicy) -> ClusterQueue:
     """A queue with what the policy overrides."""
     preemption = queue.preemption
     if policy.preemption is False:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from engine.kubelet.machine import TopologyPolicy
-from engine.preemption.model import Landing, Preemptor, Rules, TopologyQos
+from engine.preemption.model import ChoiceRules, Landing, Preemptor, TopologyQos
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
 from simulator.paper import (
@@ -31,7 +31,7 @@ SCALED_UP: Final = ("B", "C") * 8  # instances more, in this order
 FIGURE_9: Final = (("B", 10), ("C", 20))  # two events of scaling up: so many instances of a class
 
 
-def figure_3(of: str, rules: Rules, order: int) -> tuple[str, tuple[str, ...], bool]:
+def figure_3(of: str, rules: ChoiceRules, order: int) -> tuple[str, tuple[str, ...], bool]:
     """(machine of the figure, victims, whether it runs aligned) of one more instance of a class, best-effort.
 
     ``order``: of the machines' names and of the instances on them.
@@ -57,10 +57,12 @@ def _scaled_up(cluster: SaturatedCluster, name: str, of: InstanceClass) -> MadeR
 def _sent_blindly(cluster: SaturatedCluster, name: str, of: InstanceClass, wanted: Preemptor) -> MadeRoom | None:
     """The same by amounts and priority alone."""
     found = priority_only(cluster.rooms(), wanted)
-    return None if found is None else cluster.sent(name, of, found[0].node, [victim.key for victim in found[1]])
+    return (
+        None if found is None else cluster.send_instance(name, of, found[0].node, [victim.key for victim in found[1]])
+    )
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class CapacitySnapshot(msgspec.Struct, frozen=True):
     """Servers after ``preempted`` instances made room: how many of several GPUs there are, and how many cross sockets.
 
     ``avoidable``: preemptors that cross though the best victims by the rules would have let them land on one socket.
@@ -72,34 +74,34 @@ class Snapshot(msgspec.Struct, frozen=True):
     avoidable: int
 
 
-def figure_8(rules: Rules | None, seed: int = 0) -> Snapshot:
+def figure_8(rules: ChoiceRules | None, seed: int = 0) -> CapacitySnapshot:
     """41 servers whose instances are all aligned, full, after up to 16 more best-effort ones made room, one by one.
 
     ``rules``: through the cycle; None: victims by amounts and priority alone, on the node where they cost least.
     """
-    cluster = SaturatedCluster(RTX_4090, figure_8_servers(seed), rules or Rules())
+    cluster = SaturatedCluster(RTX_4090, figure_8_servers(seed), rules or ChoiceRules())
     preempted = avoidable = 0
     for number, name in enumerate(SCALED_UP):
         of, key = TABLE_3[name], f"new-{number}"
         wanted = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
         # Before anything is carried out: the best victims are sought on the servers on which the decision is made.
-        best = find(Roster(cluster.rooms()), wanted, rules or Rules())
+        best = find(Roster(cluster.rooms()), wanted, rules or ChoiceRules())
         made = _sent_blindly(cluster, key, of, wanted) if rules is None else _scaled_up(cluster, key, of)
         if made is not None and best is not None:
             preempted += 1
             avoidable += made.crosses and best.landing < Landing.ACROSS
-    return Snapshot(preempted, sum(of.gpus > 1 for of in cluster.running()), cluster.crossing(), avoidable)
+    return CapacitySnapshot(preempted, sum(of.gpus > 1 for of in cluster.running()), cluster.crossing(), avoidable)
 
 
 class Crossings(msgspec.Struct, frozen=True):
-    """Of ``preempted`` best-effort instances how many cross sockets; ``avoidable``: as in `Snapshot`."""
+    """Of ``preempted`` best-effort instances how many cross sockets; ``avoidable``: as in `CapacitySnapshot`."""
 
     preempted: int = 0
     crossing: int = 0
     avoidable: int = 0
 
 
-def crossings(rules: Rules | None, filling: Filling, clusters: int, seed: int = 0) -> Crossings:
+def crossings(rules: ChoiceRules | None, filling: Filling, clusters: int, seed: int = 0) -> Crossings:
     """One more of B and one more of C, best-effort, each on so many full clusters as they are at first.
 
     ``rules``: as in `figure_8`.
@@ -108,7 +110,7 @@ def crossings(rules: Rules | None, filling: Filling, clusters: int, seed: int = 
     for number in range(clusters):
         servers = full_servers(filling, number, seed)
         for name in PREEMPTORS:
-            cluster, of = SaturatedCluster(RTX_4090, servers, rules or Rules()), TABLE_3[name]
+            cluster, of = SaturatedCluster(RTX_4090, servers, rules or ChoiceRules()), TABLE_3[name]
             wanted = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
             made = _sent_blindly(cluster, "new", of, wanted) if rules is None else _scaled_up(cluster, "new", of)
             if made is not None:
@@ -116,7 +118,7 @@ def crossings(rules: Rules | None, filling: Filling, clusters: int, seed: int = 
                 crossing += made.crosses
             if made is not None and made.crosses:
                 best = find(
-                    Roster(room_of(RTX_4090, node, on) for node, on in servers.items()), wanted, rules or Rules()
+                    Roster(room_of(RTX_4090, node, on) for node, on in servers.items()), wanted, rules or ChoiceRules()
                 )
                 avoidable += best is not None and best.landing < Landing.ACROSS
     return Crossings(preempted, crossing, avoidable)
@@ -128,7 +130,7 @@ def figure_8_servers(seed: int) -> Mapping[str, list[Instance]]:
     return filled_servers(Filling.ALIGNED, FIGURE_8_SERVERS, classes, random.Random(f"figure 8/{seed}"))  # noqa: S311
 
 
-def figure_9(rules: Rules, seed: int = 0) -> Iterator[dict[str, int]]:
+def figure_9(rules: ChoiceRules, seed: int = 0) -> Iterator[dict[str, int]]:
     """How many instances of each class run: at first, and after each preemption of the two events.
 
     Those of a class that is scaled up are a service: pods of one workload, which grows by one at a time.
@@ -144,5 +146,5 @@ def figure_9(rules: Rules, seed: int = 0) -> Iterator[dict[str, int]]:
     yield counts()
     for name, count in FIGURE_9:
         for _ in range(count):
-            cluster.grow(TABLE_3[name])
+            cluster.add_instance(TABLE_3[name])
             yield counts()

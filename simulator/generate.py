@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from engine.model import Amounts, PodSet, Policy, TopologyRequest
-from simulator.model import QUEUE, Job, guaranteed
+from simulator.model import QUEUE, SimulatedJob, guaranteed
 
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
@@ -132,7 +132,7 @@ def generate(
     load: float = 0.85,
     queues: Sequence[str] = (),
     mix: Mix = TRAINING,
-) -> tuple[Job, ...]:
+) -> tuple[SimulatedJob, ...]:
     """``count`` jobs that arrive within ``span`` seconds, by arrival.
 
     ``load``: units times seconds of all jobs, in relation to those of the site. ``queues``: LocalQueues they go to, the
@@ -147,7 +147,7 @@ def generate(
     made = []
     for number, (arrival, (units, _), duration) in enumerate(zip(arrivals, sizes, durations, strict=True), 1):
         made.append(
-            Job(
+            SimulatedJob(
                 name=f"job-{number:0{width}}",
                 arrival=float(round(arrival)),
                 duration=float(max(round(duration), 1)),

@@ -20,7 +20,7 @@ NAMESPACE: Final = "default"
 QUEUE: Final = "default"
 
 
-class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SimulatedJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What somebody submits at ``arrival``; it has to run for ``duration`` seconds with all its pods.
 
     ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``, ``by_slices``,
@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return sum(pod_set.count for pod_set in self.pod_sets)
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class SimulatedCluster(msgspec.Struct, frozen=True):
     """What jobs are put on, and in which queues they wait.
 
     ``pods`` are there already, and stay for ever. Where there is no queue at all, jobs wait in one without quota.
@@ -83,7 +83,7 @@ class Placing(StrEnum):
     PACK = "count-only-pack"  # the fullest nodes that still take them
 
 
-class Policy(msgspec.Struct, frozen=True):
+class SchedulingPolicy(msgspec.Struct, frozen=True):
     """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
     ``moves``: whether jobs that run may be moved (docs/moves.md); with topology only.
@@ -118,7 +118,7 @@ class Policy(msgspec.Struct, frozen=True):
         return self.placing is Placing.TOPOLOGY if self.claims is None else self.claims
 
 
-class Options(msgspec.Struct, frozen=True):
+class SimulatorOptions(msgspec.Struct, frozen=True):
     """What is assumed of the world; the defaults favour no policy.
 
     ``slowdown``: a job whose pods lie across domains of the level that it wishes runs so many times as long (1: it does

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
+from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, VictimPod
 from engine.preemption.search import cost_of
 from simulator.servers import GPU, Instance, InstanceClass, Server, one_socket, preemptor_of, room_of
 
@@ -111,14 +111,14 @@ def _choices(filling: Filling, free: set[int], count: int) -> list[tuple[int, ..
     return list(combinations(sorted(free), count))
 
 
-def priority_only(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> tuple[NodeRoom, tuple[Victim, ...]] | None:
+def priority_only(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> tuple[NodeRoom, tuple[VictimPod, ...]] | None:
     """Victims by amounts and priority alone, as the default preemption of kube-scheduler and Gödel finds them.
 
     On each node all less important are taken, and left alone again one by one while the pod still fits: the most
     important first, of equal ones the one that started first. Of the nodes the one with the least highest priority, the
     least sum, the fewest victims; then the first.
     """
-    best: tuple[tuple[int, int, int], NodeRoom, tuple[Victim, ...]] | None = None
+    best: tuple[tuple[int, int, int], NodeRoom, tuple[VictimPod, ...]] | None = None
     for room in rooms:
         victims = _reprieved(room, preemptor)
         if victims is not None:
@@ -128,7 +128,7 @@ def priority_only(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> tuple[Node
     return None if best is None else best[1:]
 
 
-def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[Victim, ...] | None:
+def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[VictimPod, ...] | None:
     taken = [victim for victim in room.victims if victim.priority < preemptor.above]
     free = {
         name: room.free.get(name, 0) + sum(victim.requests.get(name, 0) for victim in taken)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fragments import Fragments
-from simulator.model import Policy
+from simulator.model import SchedulingPolicy
 
 Ints = NDArray[np.int64]
 
@@ -21,7 +21,7 @@ class End(StrEnum):
     WAITING = "Waiting"  # when nothing was left that could help it, or the simulation was cut off
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class JobOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one job. Times in seconds since the simulation began; None where that never happened.
 
     ``amount``: of the measured resource, all pods together. ``wait``: from arrival until all its pods ran first.
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Series(msgspec.Struct):
+class UsageSeries(msgspec.Struct):
     """One row a moment at which anything changed; it holds until the next. ``used``: by server, as in ``servers``."""
 
     times: list[float] = msgspec.field(default_factory=list)
@@ -71,7 +71,7 @@ class Series(msgspec.Struct):
     levels: list[list[Fragments]] = msgspec.field(default_factory=list)
 
 
-class PlacedPod(msgspec.Struct, frozen=True):
+class PodDevices(msgspec.Struct, frozen=True):
     """A pod's devices (by index) on one server (by index)."""
 
     server: int
@@ -85,14 +85,14 @@ class Result(msgspec.Struct, frozen=True):
     ``instances``: who held which devices at the time ``pictured``, where servers have an inside.
     """
 
-    policy: Policy
+    policy: SchedulingPolicy
     resource: str
     servers: tuple[str, ...]
     capacity: Ints
     levels: tuple[str, ...]
-    outcomes: tuple[Outcome, ...]
-    series: Series
+    outcomes: tuple[JobOutcome, ...]
+    series: UsageSeries
     window: float  # seconds until the last job arrived; where all arrive at 0, until the last one ended
     cycles: int = 0
     pictured: float = 0.0
-    instances: tuple[PlacedPod, ...] = ()
+    instances: tuple[PodDevices, ...] = ()

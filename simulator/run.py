@@ -28,10 +28,10 @@ from queueing.moves import MoveRules
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.eviction_units import Path
 from simulator.entering import queues_of, waiting
-from simulator.model import NAMESPACE, Cluster, Job, Options, Placing, Policy
+from simulator.model import NAMESPACE, Placing, SchedulingPolicy, SimulatedCluster, SimulatedJob, SimulatorOptions
 from simulator.moves import Mover
-from simulator.results import End, Outcome, Result
-from simulator.tally import Tally
+from simulator.results import End, JobOutcome, Result
+from simulator.tally import JobTally
 from simulator.tracks import Track
 from simulator.world.site import Site, Where
 
@@ -42,7 +42,7 @@ LOOKS: Final = 64  # of one cycle
 IDLE_LOOKS: Final = 3  # in a row that nothing came of, when time alone is left: then nothing will
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What happens; at one moment the lower one first."""
 
     END = 0
@@ -54,19 +54,25 @@ class Kind(IntEnum):
     LOOK = 6  # time alone may change something
 
 
-Event = tuple[float, Kind, str, int]  # (time, kind, job, which of its starts; of an end, of its turns)
+Event = tuple[float, EventKind, str, int]  # (time, kind, job, which of its starts; of an end, of its turns)
 
 
 class Simulation:
     """See the module. ``run`` once."""
 
-    def __init__(self, cluster: Cluster, jobs: Iterable[Job], policy: Policy, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        jobs: Iterable[SimulatedJob],
+        policy: SchedulingPolicy,
+        options: SimulatorOptions | None = None,
+    ) -> None:
         self.policy = policy
-        self.options = options or Options()
+        self.options = options or SimulatorOptions()
         self.site = Site(cluster, policy, self.options.seed)
         self.tracks = {job.key: Track(job, job.duration) for job in jobs}
         self.queues = queues_of(cluster, policy, self.options, [track.job for track in self.tracks.values()])
-        self.tally = Tally(self.site.state)
+        self.tally = JobTally(self.site.state)
         rules = MoveRules(per_hour=self.options.moves_per_hour, room_priority=self.options.make_room_max_priority)
         self.mover = Mover(rules, self.site.state, self.queues) if policy.moving else None
         self.now = 0.0
@@ -75,7 +81,7 @@ class Simulation:
         self._looks: set[float] = set()
         self._idle = 0
         self._real = len(self.tracks)  # events that change something themselves
-        self._events: list[Event] = [(t.job.arrival, Kind.ARRIVE, key, 0) for key, t in self.tracks.items()]
+        self._events: list[Event] = [(t.job.arrival, EventKind.ARRIVE, key, 0) for key, t in self.tracks.items()]
         heapq.heapify(self._events)
 
     def run(
@@ -90,12 +96,12 @@ class Simulation:
         ``picture``: when to note who holds which devices; None: in the middle of the window.
         """
         handlers = {
-            Kind.END: self._end,
-            Kind.GONE: self._gone,
-            Kind.LOST: self._lost,
-            Kind.MOVED: self._moved,
-            Kind.RETRY: self._retry,
-            Kind.ARRIVE: self._arrive,
+            EventKind.END: self._end_job,
+            EventKind.GONE: self._gone,
+            EventKind.LOST: self._replace_lost,
+            EventKind.MOVED: self._restart_pods,
+            EventKind.RETRY: self._retry,
+            EventKind.ARRIVE: self._arrive,
         }
         window = max((track.job.arrival for track in self.tracks.values()), default=0.0)
         window = window if until is None else min(window, until)
@@ -115,17 +121,17 @@ class Simulation:
         made = self.tally.result(self.policy, outcomes, window or _busy(outcomes, until))
         return replace(made, cycles=self.cycles, pictured=pictured, instances=instances or ())
 
-    def _happen(self, event: Event, handlers: Mapping[Kind, Callable[[Track], None]]) -> None:
+    def _happen(self, event: Event, handlers: Mapping[EventKind, Callable[[Track], None]]) -> None:
         _, kind, key, number = event
         # Taken off before stale events are passed by: each one was counted when it was pushed.
-        self._real -= kind is not Kind.LOOK
+        self._real -= kind is not EventKind.LOOK
         # A look has no handler: it only makes a moment, and so a cycle.
         handle, track = handlers.get(kind), self.tracks.get(key)
         if handle is None or track is None:
             return
         # An event of an earlier start, or an end foreseen at an
         # earlier pace, is void: the job was evicted or changed since.
-        if kind is Kind.ARRIVE or number == (track.turn if kind is Kind.END else track.starts):
+        if kind is EventKind.ARRIVE or number == (track.turn if kind is EventKind.END else track.starts):
             handle(track)
 
     # -- what happens -----------------------------------------------------------------------------------------
@@ -133,21 +139,21 @@ class Simulation:
     def _arrive(self, track: Track) -> None:
         self.tally.waits(track.job, 1)
         if track.job.hindered:
-            track.wait(track.job.hindered)
+            track.record_waiting(track.job.hindered)
             return
         self.queues.submit(waiting(track.job, self.policy), self.now)
 
-    def _end(self, track: Track) -> None:
+    def _end_job(self, track: Track) -> None:
         """Its work is done: its pods end, all at once or one after the other."""
         where = track.where
         # While pods are left the job goes on: the end comes again for the next of them.
         if self.options.apart and where is not None and len(where.pods) > 1 and self._end_one(track, where):
-            self._later(self.options.apart, Kind.END, track)
+            self._schedule_event(self.options.apart, EventKind.END, track)
             return
         self._leave_nodes(track)
         track.finish(self.now)
         self.done += 1
-        self.queues.forget(self.site.state, track.job.key)
+        self.queues.remove_workload(self.site.state, track.job.key)
 
     def _end_one(self, track: Track, where: Where) -> bool:
         """The last of its pods ends, and none is made in its place; False where its grant cannot be less."""
@@ -158,8 +164,8 @@ class Simulation:
             elastic.reclaim(self.site.state, self.queues, key, {pod_set: wanted - left}), elastic.Resized
         ):
             return False
-        gone = where.ended(self.site.state.assignments(key).values(), pod_set)
-        self.tally.takes(gone, -1)
+        gone = where.end_one(self.site.state.assignments(key).values(), pod_set)
+        self.tally.count_nodes_taken(gone, -1)
         self.site.clear(gone, self.queues)
         self.queues.leaving.pod_ended(key)
         return True
@@ -178,11 +184,11 @@ class Simulation:
     def _leave_nodes(self, track: Track) -> None:
         """Its pods are gone."""
         if self.mover is not None:
-            self.mover.forget(track.job.key)
+            self.mover.forget_moves(track.job.key)
         if track.where is not None:
-            self.tally.takes(track.where, -1)
+            self.tally.count_nodes_taken(track.where, -1)
             # Before `leave_nodes` says that the job does not run: only a running one is taken off the count.
-            self.tally.runs(-int(track.running))
+            self.tally.count_running(-int(track.running))
             self.site.clear(track.where, self.queues)
         track.leave_nodes()
 
@@ -201,11 +207,11 @@ class Simulation:
             if not (made.more or helped):
                 break
         moved = self._move()
-        for after in (made.next_time, self.mover.next_time(self.now) if self.mover is not None else None):
+        for after in (made.next_time, self.mover.next_move_time(self.now) if self.mover is not None else None):
             # Each cycle names the same next time again: one event for it is enough.
             if after is not None and self.now < after < inf and after not in self._looks:
                 self._looks.add(after)
-                heapq.heappush(self._events, (after, Kind.LOOK, "", 0))
+                heapq.heappush(self._events, (after, EventKind.LOOK, "", 0))
         return anything or moved
 
     def _move(self) -> bool:
@@ -218,29 +224,29 @@ class Simulation:
             track, left = self.tracks[key], elastic.hold_elsewhere(self.site.state, self.queues, key, grant)
             if track.where is not None:
                 self.site.send_off(track.where, left, self.queues)
-            self.tally.runs(-int(track.running))
+            self.tally.count_running(-int(track.running))
             track.move(self.now, self.options.checkpoint)
-            self._later(self.options.grace, Kind.MOVED, track)
+            self._schedule_event(self.options.grace, EventKind.MOVED, track)
         return anybody
 
     def _is_steady(self, key: str) -> bool:
         track = self.tracks[key]
         return track.running and track.where is not None and not track.where.going
 
-    def _moved(self, track: Track) -> None:
+    def _restart_pods(self, track: Track) -> None:
         """The pods of a job that go elsewhere are gone from where they were: they are made again there."""
         where, grant = track.where, self.queues.entries[track.job.key].grant
         if where is None or grant is None:
             return
         gone = where.parted()
-        self.tally.takes(gone, -1)
+        self.tally.count_nodes_taken(gone, -1)
         self.site.clear(gone, self.queues)
         self.queues.room_freed(
             dict.fromkeys(flavor for _, _, node in gone.pods for flavor in self.site.flavors_on(node))
         )
         self._grow(track, grant)
         if self.mover is not None:
-            self.mover.note(track.job, track.admitted)
+            self.mover.record_placement(track.job, track.admitted)
 
     def _carry_out(self, made: Decisions) -> None:
         for admitted in made.admitted:
@@ -258,20 +264,20 @@ class Simulation:
             self._evict(self.tracks[drained.key])
         for waits in (*made.waiting, *made.given_up):
             track = self.tracks[waits.key]
-            track.wait(self.site.uncounted(track.job) or f"{waits.reason}: {waits.message}")
+            track.record_waiting(self.site.uncounted(track.job) or f"{waits.reason}: {waits.message}")
 
     def _start(self, track: Track, grant: AssumedAdmission) -> None:
         job = track.job
         where = self.site.put(job, grant, self.queues)
         self.tally.waits(job, -1)
-        self.tally.takes(where, 1)
+        self.tally.count_nodes_taken(where, 1)
         got = sum(grant.counts.values())
         longer = job.pods / got if got else 1.0
         # Where the pods really are: placing by count puts them elsewhere than the grant of the queue core says.
         spread = self.tally.spread(job, where)
         track.start(self.now, where, grant.counts, spread, slowdown=self.options.slowdown, longer=longer)
         if self.mover is not None:
-            self.mover.note(job, self.now)
+            self.mover.record_placement(job, self.now)
         self._offer(track, where)
 
     def _take_slices(self, track: Track, domains: Collection[Path]) -> None:
@@ -279,11 +285,11 @@ class Simulation:
         where, grant = track.where, self.queues.entries[track.job.key].grant
         if where is None or grant is None or track.leaving:
             return
-        where.part(self.site.inside_of(where, domains, grant.assignments[0].levels))
+        where.send_away(self.site.inside_of(where, domains, grant.assignments[0].levels))
         self._change_pace(track, where)
-        self._later(self.options.grace, Kind.LOST, track)
+        self._schedule_event(self.options.grace, EventKind.LOST, track)
 
-    def _lost(self, track: Track) -> None:
+    def _replace_lost(self, track: Track) -> None:
         """Pods that were told to go are gone, and their job is to have others instead.
 
         Where nobody waits any more for their room, they are made again where they were.
@@ -292,7 +298,7 @@ class Simulation:
         if where is None:
             return
         gone, grant = where.parted(), self.queues.entries[key].grant
-        self.tally.takes(gone, -1)
+        self.tally.count_nodes_taken(gone, -1)
         self.site.clear(gone, self.queues)
         if elastic.lose(self.site.state, self.queues, key) is not None:
             self.queues.wish(key, track.wanted)
@@ -306,8 +312,8 @@ class Simulation:
         if where is None:
             return
         more = self.site.grown(where, grant)
-        self.tally.takes(more, 1)
-        track.grow()
+        self.tally.count_nodes_taken(more, 1)
+        track.add_pods()
         if not track.running:
             self._change_pace(track, where)
         self._offer(track, where)
@@ -329,7 +335,7 @@ class Simulation:
 
     def _end_later(self, track: Track) -> None:
         if track.pace < inf:
-            self._later((track.left - track.done) * track.pace, Kind.END, track)
+            self._schedule_event((track.left - track.done) * track.pace, EventKind.END, track)
 
     def _offer(self, track: Track, where: Where) -> None:
         """Kubelets take the pods that do not run yet, or refuse them."""
@@ -342,16 +348,16 @@ class Simulation:
             avoidable = self.site.avoidable(where, self.tally.resource) if crossing else 0
             kept = avoidable - self.site.avoidable(where, self.tally.resource, self._closed(track)) if avoidable else 0
             track.run(self.now, crossing, avoidable, kept, self.site.split(where))
-            self.tally.runs(1)
+            self.tally.count_running(1)
             self._end_later(track)
         elif track.tries >= self.options.retries:
             self._leave_nodes(track)
-            track.give_up(self.now, f"kubelets refused its pods: {refused[0]}")
+            track.fail_job(self.now, f"kubelets refused its pods: {refused[0]}")
             self.done += 1
-            self.queues.forget(self.site.state, track.job.key)
+            self.queues.remove_workload(self.site.state, track.job.key)
         else:
             # The delay goes by the refusals before this one, so it is worked out before `try_again` counts it.
-            self._later(min(FIRST_RETRY * 2**track.tries, LAST_RETRY), Kind.RETRY, track)
+            self._schedule_event(min(FIRST_RETRY * 2**track.tries, LAST_RETRY), EventKind.RETRY, track)
             track.try_again()
             if track.running:
                 self._change_pace(track, where)
@@ -360,21 +366,21 @@ class Simulation:
         """It is told to go."""
         if track.where is None or track.leaving:
             return
-        self.tally.runs(-int(track.running))
-        track.evict(self.now, self.options.checkpoint)
-        self._later(self.options.grace, Kind.GONE, track)
+        self.tally.count_running(-int(track.running))
+        track.record_eviction(self.now, self.options.checkpoint)
+        self._schedule_event(self.options.grace, EventKind.GONE, track)
 
-    def _later(self, seconds: float, kind: Kind, track: Track) -> None:
+    def _schedule_event(self, seconds: float, kind: EventKind, track: Track) -> None:
         self._real += 1
-        number = track.turn if kind is Kind.END else track.starts
+        number = track.turn if kind is EventKind.END else track.starts
         heapq.heappush(self._events, (self.now + seconds, kind, track.job.key, number))
 
     # -- what came of it --------------------------------------------------------------------------------------
 
-    def _outcome(self, track: Track) -> Outcome:
+    def _outcome(self, track: Track) -> JobOutcome:
         job = track.job
         end = track.end or (End.RUNNING if track.where is not None else End.WAITING)
-        return Outcome(
+        return JobOutcome(
             name=job.key if job.namespace != NAMESPACE else job.name,
             arrival=job.arrival,
             duration=job.duration,
@@ -403,13 +409,13 @@ class Simulation:
         )
 
 
-def wish_of(job: Job) -> str:
+def wish_of(job: SimulatedJob) -> str:
     """What it wishes, as traces spell it."""
     topology = job.pod_sets[0].topology
     return str(topology.policy).lower() + (f"={topology.level}" if topology.level else "")
 
 
-def _busy(outcomes: Iterable[Outcome], until: float | None) -> float:
+def _busy(outcomes: Iterable[JobOutcome], until: float | None) -> float:
     """Until when jobs ran that all arrived at 0."""
     started = [one for one in outcomes if one.started is not None]
     if until is not None and any(one.finished is None for one in started):

@@ -15,8 +15,8 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine, State, TopologyPolicy
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, TopologyRequest
-from engine.preemption.model import NodeRoom, Victim
-from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import ChoiceRules as VictimRules
+from engine.preemption.model import NodeRoom, VictimPod
 from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, Preemption, Rules, Within, Workload, asks_of
 from queueing.queues.entry import AssumedAdmission
@@ -87,12 +87,12 @@ class SaturatedCluster:
         for name, on in instances.items():
             for one in on:
                 if one.of not in services:
-                    self._started(_key(one.id), one.of, {_key(one.id): name}, one.started)
+                    self._add_running(_key(one.id), one.of, {_key(one.id): name}, one.started)
         for of in services:
             pods = {_key(one.id): name for name, on in instances.items() for one in on if one.of == of}
-            self._started(_service(of), of, pods)
+            self._add_running(_service(of), of, pods)
 
-    def _started(self, key: str, of: InstanceClass, pods: Mapping[str, str], at: float | None = None) -> None:
+    def _add_running(self, key: str, of: InstanceClass, pods: Mapping[str, str], at: float | None = None) -> None:
         """A workload runs that no cycle placed. ``pods``: the node of each."""
         workload = self._workload(key, of, ANYWHERE, TopologyPolicy.NONE, at, len(pods))
         (pod_set,) = workload.pod_sets
@@ -105,7 +105,7 @@ class SaturatedCluster:
             shape=pod_set.shape,
         )
         grant = AssumedAdmission(QUEUE, {MAIN: len(pods)}, {MAIN: {}}, {}, (slots,), asks_of(workload))
-        self.queues.restore(self.state, workload, grant, 0.0)
+        self.queues.restore_workload(self.state, workload, grant, 0.0)
         for pod, node in pods.items():
             self._bind(workload, pod, node)
 
@@ -145,7 +145,7 @@ class SaturatedCluster:
         """A pod of it is on a node whose kubelet took it, and the node says what it holds."""
         self._classes[pod] = self._asked[workload.key]
         self._pods.setdefault(workload.key, []).append(pod)
-        (pod_set,), held = workload.pod_sets, self.kubelets.held(node, pod)
+        (pod_set,), held = workload.pod_sets, self.kubelets.placement_of_pod(node, pod)
         self.state.set_pod(
             Pod(
                 key=pod,
@@ -178,19 +178,19 @@ class SaturatedCluster:
         for decided in decisions:
             if decided.key == workload.key:
                 return decided
-        self._forget(workload.key)
+        self._forget_workload(workload.key)
         return None
 
     def withdraw(self, decided: Preempting | Admitted) -> None:
         """The preemptor is gone before anybody ended for it: all is as it was before the plan."""
-        self._forget(decided.key)
+        self._forget_workload(decided.key)
 
     def carry_out(self, decided: Preempting | Admitted) -> MadeRoom:
         """Have the victims' pods end, the preemptor admitted, and its pod arrive at its node."""
         victims = decided.victims if isinstance(decided, Preempting) else ()
         if victims:
             for victim in victims:
-                self.end(victim.key)
+                self.end_workload(victim.key)
             made = cycle(self.state, self.queues, 0.0)
             got = {one.key for one in made.admitted} | {one.key for one in made.resized}
             assert decided.key in got  # noqa: S101  (all its victims are gone)
@@ -198,18 +198,18 @@ class SaturatedCluster:
         workload = self.queues.entries[decided.key].workload
         # A service has pods already, so one more needs a name of its own.
         pod = f"{workload.key}-{self._number}" if workload.key in self._pods else workload.key
-        refused = self.kubelets.admit(node, pod, workload.pod_sets[0].shape)
+        refused = self.kubelets.admit_arrival(node, pod, workload.pod_sets[0].shape)
         if not refused:
             self._bind(workload, pod, node)
         # A service stays though its new pod was refused, because its other pods run.
         elif workload.key not in self._pods:
-            self._forget(workload.key)
+            self._forget_workload(workload.key)
         self._report(node)
         names = victims_of(decided)
         priorities = tuple(victim.priority for victim in victims)
         return MadeRoom(node, names, priorities, refused, self.kubelets.crosses(node, pod, GPU))
 
-    def grow(self, of: InstanceClass) -> MadeRoom | None:
+    def add_instance(self, of: InstanceClass) -> MadeRoom | None:
         """One more instance of a service, as its autoscaler asks for it; None where no victims make room for it."""
         key, self._number = _service(of), self._number + 1
         grant = self.queues.entries[key].grant
@@ -222,29 +222,31 @@ class SaturatedCluster:
             return None
         return self.carry_out(decided)
 
-    def sent(self, name: str, of: InstanceClass, node: str, victims: Sequence[str]) -> MadeRoom:
+    def send_instance(self, name: str, of: InstanceClass, node: str, victims: Sequence[str]) -> MadeRoom:
         """Have a scheduler that knows nothing of insides evict these instances of a node, and send one more there."""
         priorities = tuple(self._classes[_key(victim)].priority for victim in victims)
         for victim in victims:
-            self.end(_key(victim))
+            self.end_workload(_key(victim))
         key, shape = _key(name), shape_of(of, TopologyPolicy.NONE)
-        refused = self.kubelets.admit(node, key, shape)
+        refused = self.kubelets.admit_arrival(node, key, shape)
         if not refused:
-            self._started(key, of, {key: node})
+            self._add_running(key, of, {key: node})
         self._report(node)
         return MadeRoom(node, tuple(victims), priorities, refused, self.kubelets.crosses(node, key, GPU))
 
     def rooms(self) -> list[NodeRoom]:
         """The servers as a search inside nodes looks at them: what kubelets hold, and who may be evicted there."""
-        layout, on = self._server.layout, dict[str, list[Victim]]()
+        layout, on = self._server.layout, dict[str, list[VictimPod]]()
         for key, of in self._classes.items():
             node = self.state.pods[key].node
             if of.preemptible:
-                name, held = key.removeprefix(_key("")), self.kubelets.held(node, key)
-                on.setdefault(node, []).append(Victim(name, of.priority, of.requests, held))
+                name, held = key.removeprefix(_key("")), self.kubelets.placement_of_pod(node, key)
+                on.setdefault(node, []).append(VictimPod(name, of.priority, of.requests, held))
         ids = self._server.ids
         return [
-            NodeRoom(name, self.state.free(name), tuple(on.get(name, ())), layout, self.state.inside(name), ids)
+            NodeRoom(
+                name, self.state.free_on_node(name), tuple(on.get(name, ())), layout, self.state.state_inside(name), ids
+            )
             for name in self.state.nodes
         ]
 
@@ -256,7 +258,7 @@ class SaturatedCluster:
         """How many instances have GPUs of several sockets though one socket has as many."""
         return sum(crosses for _, _, crosses in self.kubelets.instances(GPU))
 
-    def end(self, key: str) -> None:
+    def end_workload(self, key: str) -> None:
         """A workload's pods end, and it gives back all it held."""
         # Noted before the pods are gone: their nodes publish what is left only after all of them have ended.
         pods = {pod: self.state.pods[pod].node for pod in self._pods.pop(key)}
@@ -265,13 +267,13 @@ class SaturatedCluster:
             self.kubelets.remove(node, pod)
             self.state.remove_pod(pod)
             self.queues.unbind(pod)
-        self._forget(key)
+        self._forget_workload(key)
         for node in dict.fromkeys(pods.values()):
             self._report(node)
 
-    def _forget(self, key: str) -> None:
+    def _forget_workload(self, key: str) -> None:
         """A workload is gone."""
-        self.queues.forget(self.state, key)
+        self.queues.remove_workload(self.state, key)
         del self._asked[key]
 
     def _report(self, node: str) -> None:

@@ -29,7 +29,7 @@ from engine.kubelet.machine import (
 )
 from engine.kubelet.machine import Qos as PodQos
 from engine.model import PODS
-from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
+from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, VictimPod
 
 GPU: Final = "nvidia.com/gpu"
 KUBELET: Final = Kubelet(
@@ -168,7 +168,7 @@ def room_of(server: Server, name: str, instances: Sequence[Instance]) -> NodeRoo
         requests = one.of.requests
         free = {resource: have - requests.get(resource, 0) for resource, have in free.items()}
     victims = tuple(
-        Victim(one.id, one.of.priority, one.of.requests, held[one.id]) for one in instances if one.of.preemptible
+        VictimPod(one.id, one.of.priority, one.of.requests, held[one.id]) for one in instances if one.of.preemptible
     )
     return NodeRoom(name, free, victims, server.layout, state, server.ids)
 
@@ -198,7 +198,7 @@ def shape_of(of: InstanceClass, wish: TopologyPolicy) -> PodShape:
     return PodShape(containers=(container,), qos=PodQos.GUARANTEED, wish=wish)
 
 
-def one_socket(server: Server, room: NodeRoom, of: InstanceClass, gone: Iterable[Victim]) -> bool:
+def one_socket(server: Server, room: NodeRoom, of: InstanceClass, gone: Iterable[VictimPod]) -> bool:
     """Whether, with these gone, one socket has the GPUs and the CPUs of an instance: a hit, as Table 4 counts."""
     state = room.state
     assert state is not None  # noqa: S101  (servers' insides are known)

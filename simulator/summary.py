@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results import End, Outcome, Result
+from simulator.results import End, JobOutcome, Result
 
 HOUR = 3600.0
 Floats = NDArray[np.float64]
 
 
-class Waits(msgspec.Struct, frozen=True):
+class WaitSummary(msgspec.Struct, frozen=True):
     """Seconds from arrival until all pods ran."""
 
     jobs: int
@@ -64,10 +64,10 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     utilisation: float
     useful: float
     makespan: float
-    wait: Waits
-    small: Waits
-    medium: Waits
-    large: Waits
+    wait: WaitSummary
+    small: WaitSummary
+    medium: WaitSummary
+    large: WaitSummary
     waiting: float
     wishing: int
     aligned: int
@@ -92,14 +92,14 @@ def summarise(result: Result) -> Summary:
     # One pod is in one domain of any level, so it says nothing about alignment.
     wishing = [one for one in outcomes if one.aligned is not None and one.pods > 1]
     ended = [one.finished for one in outcomes if one.finished is not None]
-    done = sum(_within(one, result.window) * one.amount for one in outcomes)
+    done = sum(_work_within(one, result.window) * one.amount for one in outcomes)
     return Summary(
         policy=result.policy.name,
         resource=result.resource,
         jobs=len(outcomes),
-        finished=_count(outcomes, lambda one: one.end is End.FINISHED),
-        refused=_count(outcomes, lambda one: one.end is End.REFUSED),
-        unfinished=_count(outcomes, lambda one: one.finished is None),
+        finished=_count_outcomes(outcomes, lambda one: one.end is End.FINISHED),
+        refused=_count_outcomes(outcomes, lambda one: one.end is End.REFUSED),
+        unfinished=_count_outcomes(outcomes, lambda one: one.finished is None),
         stuck=dict(sorted(Counter(one.reason.partition(":")[0] for one in outcomes if one.end is End.WAITING).items())),
         window=result.window,
         utilisation=_average(used, weights) / capacity,
@@ -124,13 +124,13 @@ def summarise(result: Result) -> Summary:
     )
 
 
-def waits(outcomes: Iterable[Outcome]) -> Waits:
+def waits(outcomes: Iterable[JobOutcome]) -> WaitSummary:
     """Of those that started."""
     found = np.array([one.wait for one in outcomes if one.wait is not None], float)
     if not len(found):
-        return Waits(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return WaitSummary(0, 0.0, 0.0, 0.0, 0.0, 0.0)
     median, p90, p99 = np.percentile(found, (50, 90, 99)).tolist()
-    return Waits(len(found), float(found.mean()), median, p90, p99, float(found.max()))
+    return WaitSummary(len(found), float(found.mean()), median, p90, p99, float(found.max()))
 
 
 def _weights(result: Result) -> Floats:
@@ -146,14 +146,14 @@ def _average(values: Floats, weights: Floats) -> float:
     return float((values * weights).sum()) / total if total else 0.0
 
 
-def _within(one: Outcome, window: float) -> float:
+def _work_within(one: JobOutcome, window: float) -> float:
     """Seconds of useful work that a finished job did within the window, as if it had done it in one go at its end."""
     if one.end is not End.FINISHED or one.finished is None:
         return 0.0
     return max(min(one.finished, window) - (one.finished - one.duration), 0.0)
 
 
-def _count(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> int:
+def _count_outcomes(outcomes: Sequence[JobOutcome], holds: Callable[[JobOutcome], bool]) -> int:
     return sum(1 for one in outcomes if holds(one))
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from engine.cluster.state import ClusterState
 from engine.model import Policy as Wish
 from simulator.fragments import fragments, level_names
-from simulator.model import Job, Policy
-from simulator.results import Ints, Outcome, PlacedPod, Result, Series
+from simulator.model import SchedulingPolicy, SimulatedJob
+from simulator.results import Ints, JobOutcome, PodDevices, Result, UsageSeries
 from simulator.world.kubelets import Kubelets
 from simulator.world.site import Where, main_flavor
 
@@ -33,7 +33,7 @@ def measured(state: ClusterState) -> str:
     return max(sorted(amounts), key=lambda name: amounts[name]) if amounts else "cpu"
 
 
-class Tally:
+class JobTally:
     """See the module; ``state`` as it is when the simulation begins."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -47,29 +47,29 @@ class Tally:
         usable = [state.nodes[name].ready and not state.nodes[name].unschedulable for name in tree.names]
         have = [state.nodes[name].allocatable.get(self.resource, 0) for name in tree.names]
         self.capacity: Ints = np.where(usable, have, 0).astype(np.int64)
-        left = [max(state.free(name).get(self.resource, 0), 0) for name in tree.names]
+        left = [max(state.free_on_node(name).get(self.resource, 0), 0) for name in tree.names]
         self.used: Ints = np.maximum(self.capacity - np.array(left, np.int64), 0)
         self.pods: Ints = np.zeros(tree.size, np.int64)  # of jobs, by server
         # DaemonSets take CPUs on every server, so CPUs in use bar none from being idle; devices in use do.
         self._barred = ~np.array(usable) | (self.used > 0 if "/" in self.resource else False)
         self._waiting = self._wanted = self._running = 0
-        self.series = Series()
+        self.series = UsageSeries()
         self.levels = tuple(level_names(tree))
 
-    def amount(self, job: Job) -> int:
+    def amount(self, job: SimulatedJob) -> int:
         """Of the resource, all pods of a job together."""
         return sum(pod_set.requests.get(self.resource, 0) * pod_set.count for pod_set in job.pod_sets)
 
-    def waits(self, job: Job, sign: int) -> None:
+    def waits(self, job: SimulatedJob, sign: int) -> None:
         """One more waits, or one less."""
         self._waiting += sign
         self._wanted += sign * self.amount(job)
 
-    def runs(self, sign: int) -> None:
+    def count_running(self, sign: int) -> None:
         """One more job runs, or one less."""
         self._running += sign
 
-    def takes(self, where: Where, sign: int) -> None:
+    def count_nodes_taken(self, where: Where, sign: int) -> None:
         """A job's pods take their nodes, or give them back."""
         for _, pod_set, node in where.pods:
             leaf = self._at.get(node)
@@ -78,7 +78,7 @@ class Tally:
                 self.used[leaf] += sign * pod_set.requests.get(self.resource, 0)
                 self.pods[leaf] += sign
 
-    def spread(self, job: Job, where: Where) -> tuple[dict[str, int], bool | None]:
+    def spread(self, job: SimulatedJob, where: Where) -> tuple[dict[str, int], bool | None]:
         """(domains that the pods are in, by level; whether each pod set is in one domain of the level it wishes)."""
         leaves = [(pod_set, self._at[node]) for _, pod_set, node in where.pods if node in self._at]
         owners = dict(zip(self.levels, self._tree.owners, strict=True))
@@ -105,14 +105,14 @@ class Tally:
         series.wanted.append(self._wanted)
         series.levels.append(fragments(self._tree, free, idle))
 
-    def instances(self, kubelets: Kubelets) -> tuple[PlacedPod, ...]:
+    def instances(self, kubelets: Kubelets) -> tuple[PodDevices, ...]:
         """Who holds which devices now."""
         found = kubelets.instances(self.resource)
         return tuple(
-            PlacedPod(self._at[node], devices, crosses) for node, devices, crosses in found if node in self._at
+            PodDevices(self._at[node], devices, crosses) for node, devices, crosses in found if node in self._at
         )
 
-    def result(self, policy: Policy, outcomes: tuple[Outcome, ...], window: float) -> Result:
+    def result(self, policy: SchedulingPolicy, outcomes: tuple[JobOutcome, ...], window: float) -> Result:
         """All of it."""
         servers = tuple(self._tree.names)
         return Result(policy, self.resource, servers, self.capacity, self.levels, outcomes, self.series, window)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from simulator.model import Job
+from simulator.model import SimulatedJob
 from simulator.results import End
 from simulator.world.site import Where
 
-Spread = tuple[dict[str, int], bool | None]  # as `simulator.tally.Tally.spread` has it
+Spread = tuple[dict[str, int], bool | None]  # as `simulator.tally.JobTally.spread` has it
 
 
 class Track(msgspec.Struct, eq=False):
@@ -19,7 +19,7 @@ class Track(msgspec.Struct, eq=False):
     it started with, by pod set.
     """
 
-    job: Job
+    job: SimulatedJob
     left: float
     where: Where | None = None
     running: bool = False
@@ -47,7 +47,7 @@ class Track(msgspec.Struct, eq=False):
     domains: dict[str, int] = msgspec.field(default_factory=dict)
     wanted: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def wait(self, reason: str) -> None:
+    def record_waiting(self, reason: str) -> None:
         """It waits, for this reason."""
         self.reason = reason
 
@@ -80,7 +80,7 @@ class Track(msgspec.Struct, eq=False):
     def _worked(self, now: float) -> float:
         return self.done + (now - self.since) / self.pace
 
-    def grow(self) -> None:
+    def add_pods(self) -> None:
         """It has more pods, which kubelets did not see yet."""
         self.tries = 0
 
@@ -98,7 +98,7 @@ class Track(msgspec.Struct, eq=False):
         """Its pods that were refused will be made again."""
         self.tries += 1
 
-    def evict(self, now: float, checkpoint: float) -> None:
+    def record_eviction(self, now: float, checkpoint: float) -> None:
         """It is told to go; what it did since its last checkpoint is lost."""
         self._stop(now, checkpoint)
         self.evictions += 1
@@ -128,6 +128,6 @@ class Track(msgspec.Struct, eq=False):
         """All its work is done."""
         self.left, self.end, self.finished = 0.0, End.FINISHED, now
 
-    def give_up(self, now: float, reason: str) -> None:
+    def fail_job(self, now: float, reason: str) -> None:
         """Kubelets refused its pods for good."""
         self.end, self.finished, self.reason = End.REFUSED, now, reason

@@ -138,11 +138,11 @@ async def nodes(client: Client) -> AsyncIterator[Callable[..., Awaitable[list[st
 
     async def make(*, ready: bool = True, **fleet) -> list[str]:
         asked = Fleet(**fleet)
-        made.update(asked.names())
+        made.update(asked.node_names())
         await add_nodes(client, asked)
         if ready:
-            await wait_ready(client, asked.names(), timeout=WAIT_SECONDS)
-        return asked.names()
+            await wait_ready(client, asked.node_names(), timeout=WAIT_SECONDS)
+        return asked.node_names()
 
     yield make
     for name in made:

@@ -22,23 +22,23 @@ from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
 from ungater.cycle_requests import CycleRequests
 from ungater.executor.executor import Executor
-from ungater.executor.lifecycle import Lifecycle, Reclaim
+from ungater.executor.lifecycle import Lifecycle, ReclaimRules
 from ungater.executor.notices import NodeNotices
 from ungater.executor.sweeper import Sweeper
 from ungater.guard import Guard
 from ungater.informers import Informers
 from ungater.jobs.pod_template import Added, to_pods
 from ungater.kueue.bridge import AdmissionCheckController
-from ungater.kueue.retries import Limits, NeverFits
-from ungater.kueue.standings import Standings
+from ungater.kueue.retries import NeverFits, RetryLimits
+from ungater.kueue.standings import KueueStandings
 from ungater.look_ups import stores_of
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.job_view import namespace_of
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.numa.node_topologies import Options
+from ungater.numa.node_topologies import TopologyOptions
 from ungater.scheduling.scheduler import Scheduler
 from ungater.status.flavors import FlavorSource, FlavorStatus
-from ungater.status.queues import QueueStatus, Source
+from ungater.status.queues import QueueStatusLoop, Source
 from ungater.workqueue import WorkQueue
 from ungater.writers.evictor import Evictor
 from ungater.writers.pods import PodWriter
@@ -86,14 +86,14 @@ class Parts(msgspec.Struct, frozen=True):
     sweeper: Sweeper
     bridge: AdmissionCheckController
     flavor_status: FlavorStatus
-    queue_status: QueueStatus
+    queue_status: QueueStatusLoop
 
 
 class _Shared(TypedDict):
     """What several parts take alike."""
 
     requeue: Callable[[str, float], None]
-    metrics: Metrics
+    metrics: ControllerMetrics
     recorder: EventRecorder
     clock: Clock
 
@@ -104,13 +104,13 @@ class _OfLife(TypedDict):
     flavors: Mapping[str, ResourceFlavor]
     keys: Keys
     patience: float
-    reclaim: Reclaim
+    reclaim: ReclaimRules
 
 
 def assemble(
     settings: "Settings",
     client: Client,
-    metrics: Metrics,
+    metrics: ControllerMetrics,
     recorder: EventRecorder,
     clock: Clock,
     *,
@@ -118,7 +118,7 @@ def assemble(
 ) -> Parts:
     """All parts, joined. Nothing runs yet."""
     queue, guard = WorkQueue(clock, namespace_of), Guard(clock, metrics.failed)
-    requests, tasks, standings = CycleRequests(), Tasks(), Standings()
+    requests, tasks, standings = CycleRequests(), Tasks(), KueueStandings()
     informers = Informers(client, settings.keys, clock, metrics.signal)
     notices = NodeNotices(recorder, metrics, informers.node)
     wake = requests.request_cycle
@@ -134,7 +134,7 @@ def assemble(
 
     def idle() -> bool:
         """Whether no pod was let go just now, nobody is looked at, and nothing that pods wait for is unanswered."""
-        return queue.idle and not cycles.stores and pod_writer.quiet(QUIET)
+        return queue.is_idle and not cycles.stores and pod_writer.quiet(QUIET)
 
     executor = Executor(
         cache,
@@ -185,14 +185,14 @@ def assemble(
         ),
         bridge=bridge,
         flavor_status=_flavor_status(client, cache, informers, recorder, clock),
-        queue_status=QueueStatus(client, _queues(cache, informers), idle, clock),
+        queue_status=QueueStatusLoop(client, _queues(cache, informers), idle, clock),
     )
 
 
 def _cache(
     settings: "Settings",
     informers: Informers,
-    standings: Standings,
+    standings: KueueStandings,
     notices: NodeNotices,
     clock: Clock,
     *,
@@ -207,9 +207,9 @@ def _cache(
         requeue,
         wake,
         notices=notices,
-        view=standings.view,
+        view=standings.view_of_job,
         batch_seconds=settings.ungate_batch_seconds,
-        options=Options.of(settings),
+        options=TopologyOptions.from_settings(settings),
         queueing=rules.queue_rules(settings),
         life=rules.life_rules(settings),
         missing_pods=rules.missing_pods(settings),
@@ -229,10 +229,10 @@ def _subscribe(
     informers.subscribe(
         cache,
         # The evictor ends its wait for an eviction before anybody asks for the next one.
-        first={kinds.PODS: (evictor.on_pod,)},
+        first={kinds.PODS: (evictor.follow_evicted,)},
         # These ask the cache about what changed.
         last={
-            kinds.PODS: (budgets.on_pod,),
+            kinds.PODS: (budgets.follow_pod,),
             kinds.BUDGETS: (budgets.on_budget,),
             kinds.FLAVORS: (lambda _: bridge.flavors_changed(),),
         },
@@ -262,13 +262,13 @@ def _of_life(settings: "Settings", informers: Informers) -> _OfLife:
         "flavors": informers.of(kinds.FLAVORS).store,
         "keys": settings.keys,
         "patience": settings.eviction_patience_seconds,
-        "reclaim": Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+        "reclaim": ReclaimRules(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
     }
 
 
-def _limits(settings: "Settings") -> Limits:
+def _limits(settings: "Settings") -> RetryLimits:
     """How long somebody waits behind Kueue."""
-    return Limits(
+    return RetryLimits(
         NeverFits(settings.kueue_never_fits),
         settings.kueue_never_fits_seconds,
         settings.kueue_reject_seconds,

@@ -17,7 +17,7 @@ from kube.objects import key
 from ungater import kinds
 from ungater.assembly import Parts
 from ungater.executor.sweeper import SWEEP
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.reconciler import Reconciler
 
 WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 class Controller:
     """One term of leadership, with its parts."""
 
-    def __init__(self, parts: Parts, recorder: EventRecorder, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, parts: Parts, recorder: EventRecorder, metrics: ControllerMetrics, clock: Clock) -> None:
         self.parts = parts
         self.reconciler = Reconciler(parts, recorder, metrics, clock)
         self._clock = clock
@@ -96,7 +96,7 @@ class Controller:
             await requests.wait_for_request(SWEEP if due is None else min(SWEEP, max(0.0, due - self._clock.now())))
             generation = cache.generation
             with self.parts.guard("budget", ""):
-                self.parts.budgets.refresh()
+                self.parts.budgets.report_changes()
             while scheduler.cycle():
                 # Between two steps watches are read and the lease is renewed.
                 await asyncio.sleep(0)

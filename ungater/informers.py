@@ -22,7 +22,7 @@ from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import LABELS as LEADER_SET_LABELS
 from ungater.kinds import AnyKind, Handler, Kind, OptionalKind
 from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 from ungater.optional import FIRST_SECONDS, Discovery, OptionalInformer
 
 SYNC_SECONDS: Final = 120.0
@@ -109,7 +109,7 @@ class Informers:
 
     def listed(self, kind: OptionalKind[Any]) -> bool:
         """Whether the first list of the kind is in the store."""
-        return self.of(kind).listed
+        return self.of(kind).is_listed
 
     def workloads_reached(self) -> int:
         """The resource version up to which the API server told of Workloads."""
@@ -154,13 +154,13 @@ class Informers:
             for informer in paused:
                 informer.go_on()
 
-    def heard(self) -> Iterator[tuple[Resource, float]]:
+    def last_heard_by_kind(self) -> Iterator[tuple[Resource, float]]:
         """When the API server last said anything of each resource."""
-        yield from ((informer.resource, informer.heard) for informer in self.every)
+        yield from ((informer.resource, informer.last_heard) for informer in self.every)
         for each in self.optional:
-            yield from each.heard
+            yield from each.last_heard_by_kind
 
-    def stored_workloads(self) -> Iterable[Workload]:
+    def stored_workloads(self) -> Iterable[WorkloadObject]:
         """All Workloads that there are."""
         return self.of(kinds.WORKLOADS).store.values()
 
@@ -168,7 +168,7 @@ class Informers:
         """All pods that there are."""
         return self.of(kinds.PODS).store.values()
 
-    def there(self, namespace: str, owner: OwnerReference) -> bool:
+    def is_owner_there(self, namespace: str, owner: OwnerReference) -> bool:
         """Whether the Job or JobSet that a Workload names is there."""
         kind, key = (owner.kind, owner.api_version), f"{namespace}/{owner.name}"
         job: Object | None = None

@@ -38,7 +38,7 @@ from kube.volumes.objects import (
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
 from ungater.model import kueue_objects
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 
 if TYPE_CHECKING:
     from ungater.cache.cache import Cache
@@ -165,12 +165,12 @@ VOLUME_CLAIMS: Final = Kind(
     resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, "claim", lambda cache: (cache.volumes.on_claim,)
 )
 JOBS: Final = Kind(resources.JOBS, objects.Job, "job", lambda cache: (cache.jobs.on_job,))
-WORKLOADS: Final = Kind(resources.WORKLOADS, Workload, "workload", lambda cache: (cache.workloads.on_workload,))
+WORKLOADS: Final = Kind(resources.WORKLOADS, WorkloadObject, "workload", lambda cache: (cache.workloads.on_workload,))
 PODS: Final = Kind(
     resources.PODS,
     objects.Pod,
     "pod",
-    lambda cache: (cache.pods.on_pod, cache.volumes.on_pod),
+    lambda cache: (cache.pods.handle_pod, cache.volumes.requeue_claimants),
     _pod_indexes,
 )
 

@@ -15,7 +15,7 @@ Rows = Mapping[tuple[str, ...], float]
 _Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
 
-class Table(Collector):
+class MetricTable(Collector):
     """A gauge (or a counter, by its ``family``) whose series are all replaced at once."""
 
     def __init__(

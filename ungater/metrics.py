@@ -1,7 +1,7 @@
 """Prometheus metrics of the controller. Few series: no label ever names a single object of a user's.
 
-What is counted over all that there is (`Table`) is replaced as a whole, so that no scrape sees half of it, and is empty
-while this process does not lead. docs/metrics.md lists them all; a test compares.
+What is counted over all that there is (`MetricTable`) is replaced as a whole, so that no scrape sees half of it, and is
+empty while this process does not lead. docs/metrics.md lists them all; a test compares.
 """
 
 import math
@@ -25,7 +25,7 @@ from engine.model import Flavor
 from engine.quantity import CPU
 from kube.resources import Resource
 from kube.watch import Signal
-from ungater.metric_table import Rows, Table, unit
+from ungater.metric_table import MetricTable, Rows, unit
 from ungater.queue_metrics import QueueMetrics
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -34,7 +34,7 @@ UNLABELED_SECONDS: Final = 30.0
 _TOLD: Final = frozenset({Signal.LISTED, Signal.FAILED, Signal.EXPIRED, Signal.UNDECODABLE, Signal.HANDLER_ERROR})
 
 
-class Metrics:
+class ControllerMetrics:
     """All series, in a registry of their own so that tests may make as many as they like."""
 
     def __init__(self) -> None:
@@ -104,13 +104,13 @@ class Metrics:
             "Pods that were let go to a slot and that kube-scheduler refused there for longer than it is waited for.",
             registry=registry,
         )
-        self._hanging = Table(
+        self._hanging = MetricTable(
             "topogate_hanging_pods",
             "Pods that were let go, and that kube-scheduler refuses (unscheduled) or that do not start (unstarted).",
             ("state",),
             registry,
         )
-        self._left_out = Table(
+        self._left_out = MetricTable(
             "topogate_node_left_out",
             "1 for each node on which pods of several workloads did not run, while no pod goes there.",
             ("node",),
@@ -130,58 +130,58 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
-        self._pending = Table(
+        self._pending = MetricTable(
             "topogate_pending_workloads", "Workloads without a place, by why they wait.", ("reason",), registry
         )
 
     def _cluster(self, registry: CollectorRegistry) -> None:
-        self._machines = Table(
+        self._machines = MetricTable(
             "topogate_machines", "Nodes whose inside is known, by what publishes it.", ("source",), registry
         )
-        self._troubles = Table(
+        self._troubles = MetricTable(
             "topogate_machine_troubles",
             "Nodes that publish what cannot be used (problem), or sources that differ (disagreement).",
             ("kind",),
             registry,
         )
-        self._unrecorded = Table(
+        self._unrecorded = MetricTable(
             "topogate_unrecorded_pods",
             "Pods that hold something in the zones of a node, and no record says in which, by what publishes the node.",
             ("source",),
             registry,
         )
-        self._nodes = Table(
+        self._nodes = MetricTable(
             "topogate_flavor_nodes",
             "Nodes of a flavor: ready, not_ready, cordoned, or unlabeled (selected, but without a level's label).",
             ("flavor", "state"),
             registry,
         )
-        self._allocatable = Table(
+        self._allocatable = MetricTable(
             "topogate_flavor_allocatable",
             "What a flavor's nodes have for pods: cpu in cores, memory in bytes, devices by number.",
             ("flavor", "resource"),
             registry,
         )
-        self._free = Table(
+        self._free = MetricTable(
             "topogate_flavor_free",
             "What of that is free on nodes that are ready and schedulable; what is promised is not free.",
             ("flavor", "resource"),
             registry,
         )
-        self._largest = Table(
+        self._largest = MetricTable(
             "topogate_largest_free_domain",
             "What is free in the domain of a level that has most of it, in the same units.",
             ("flavor", "level", "resource"),
             registry,
         )
-        self._gangs = Table(
+        self._gangs = MetricTable(
             "topogate_startable_gangs",
             "Gangs of so many devices that would start now, each in one domain of a level, by free devices alone.",
             ("flavor", "level", "resource", "devices"),
             registry,
         )
-        self._domains = Table("topogate_domains", "Domains of a level.", ("flavor", "level"), registry)
-        self._whole = Table(
+        self._domains = MetricTable("topogate_domains", "Domains of a level.", ("flavor", "level"), registry)
+        self._whole = MetricTable(
             "topogate_free_domains",
             "Domains of a level in which all devices (cpu, where there are none) are free and no node is out.",
             ("flavor", "level"),
@@ -189,7 +189,7 @@ class Metrics:
         )
 
     def _api(self, registry: CollectorRegistry) -> None:
-        self._heard = Table(
+        self._heard = MetricTable(
             "topogate_informer_last_heard_timestamp_seconds",
             "When the API server last said anything of a resource, be it a bookmark that says that nothing changed.",
             ("resource",),
@@ -277,12 +277,14 @@ class Metrics:
             nodes[name, "unlabeled"] = self._unlabeled(state, flavor, now)
             for resource in resources:
                 have[name, resource] = unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
-                free[name, resource] = unit(resource, int(capacity.free(resource, WHOLE)[0]))
+                free[name, resource] = unit(resource, int(capacity.free_amounts(resource, WHOLE)[0]))
             for rank, level in enumerate(flavor.levels):
-                domains[name, level] = 0 if tree.lost(level) else tree.domains(rank)
-                whole[name, level] = capacity.whole(resources[0] if resources else CPU, rank)
+                domains[name, level] = 0 if tree.lost(level) else tree.count_domains(rank)
+                whole[name, level] = capacity.count_whole_domains(resources[0] if resources else CPU, rank)
                 for resource in resources:
-                    largest[name, level, resource] = unit(resource, int(capacity.free(resource, rank).max(initial=0)))
+                    largest[name, level, resource] = unit(
+                        resource, int(capacity.free_amounts(resource, rank).max(initial=0))
+                    )
                 # Of the most common device, which has a slash in its name: gangs of cores or bytes tell nothing.
                 for resource, size in product(resources[:1] if resources and "/" in resources[0] else (), GANGS):
                     gangs[name, level, resource, str(size)] = int(capacity.gangs(resource, size, rank).sum())
@@ -300,7 +302,7 @@ class Metrics:
             self._outside[flavor.name] = at, count
         return count
 
-    def forget(self) -> None:
+    def end_leading(self) -> None:
         """This process does not lead any more: what it knows grows old."""
         self._seen = -1, -1
         for table in (self._pending, self._machines, self._troubles, self._nodes, self._allocatable, self._free):
@@ -309,7 +311,7 @@ class Metrics:
             table.replace({})
         self._hanging.replace({})
         self._left_out.replace({})
-        self.queues.forget()
+        self.queues.end_leading()
 
 
 def _by_one(counts: Mapping[str, int]) -> Rows:

@@ -177,16 +177,16 @@ class OptionalInformer(Generic[T]):
         return self._informer.store if self._informer is not None else {}
 
     @property
-    def listed(self) -> bool:
+    def is_listed(self) -> bool:
         """Whether it is served, and all objects of the first list are in the store."""
         return self._informer is not None and self._informer.has_synced
 
     @property
-    def heard(self) -> tuple[tuple[Resource, float], ...]:
+    def last_heard_by_kind(self) -> tuple[tuple[Resource, float], ...]:
         """What is watched, and when something was last heard of it; () while it is not served."""
         if self.resource is None or self._informer is None:
             return ()
-        return ((self.resource, self._informer.heard),)
+        return ((self.resource, self._informer.last_heard),)
 
     def get(self, key: str) -> T | None:
         """One object."""

@@ -23,7 +23,7 @@ from serving.server import serving
 from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.identity import check_identity
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 
 if TYPE_CHECKING:
     from crds.settings import Settings
@@ -48,7 +48,7 @@ class Process:
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, COMPONENT, clock=clock)
-        self.metrics = Metrics()
+        self.metrics = ControllerMetrics()
         client.transport.subscribe(self.metrics.answered)
         self.controller: Controller | None = None
 
@@ -159,7 +159,7 @@ class Process:
         finally:
             self.metrics.leader.set(0)
             # Gauges of this term would stand beside those of whoever leads next.
-            self.metrics.forget()
+            self.metrics.end_leading()
             self.controller = None
 
     @staticmethod

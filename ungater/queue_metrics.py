@@ -22,7 +22,7 @@ from queueing.queues.entry import AssumedAdmission, Phase, is_growth
 from queueing.queues.eviction_units import is_orphan
 from queueing.queues.queues import Queues
 from queueing.status import INFINITE_SHARE, Standings
-from ungater.metric_table import Table, unit
+from ungater.metric_table import MetricTable, unit
 
 MOST: Final = 200
 OTHER: Final = "other"
@@ -42,7 +42,7 @@ class _Names:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], dict[str, float]] = {}  # by (kind, namespace): names, and when last used
 
-    def of(self, kind: str, namespace: str, name: str, now: float) -> str:
+    def name_or_other(self, kind: str, namespace: str, name: str, now: float) -> str:
         """The name itself, or OTHER."""
         known = self._known.setdefault((kind, namespace), {})
         # A tenant who makes many LocalQueues, or values of a label, takes series from its own namespace alone.
@@ -51,7 +51,7 @@ class _Names:
         known[name] = now
         return name
 
-    def forget(self, before: float) -> None:
+    def drop_unused(self, before: float) -> None:
         """Names that were not used since."""
         kept = {key: {name: at for name, at in names.items() if at >= before} for key, names in self._known.items()}
         self._known = {key: names for key, names in kept.items() if names}
@@ -60,7 +60,7 @@ class _Names:
 class _Seconds(msgspec.Struct):
     """Counters by label values; those that did not grow for long are dropped."""
 
-    table: Table
+    table: MetricTable
     sums: _Numbers = msgspec.field(default_factory=dict)
     grew: _Numbers = msgspec.field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class _Seconds(msgspec.Struct):
         self.sums[key] = self.sums.get(key, 0.0) + amount
         self.grew[key] = now
 
-    def tell(self, before: float) -> None:
+    def show_grown(self, before: float) -> None:
         """Drop what did not grow since, and show the rest."""
         for key in [key for key, at in self.grew.items() if at < before]:
             del self.sums[key], self.grew[key]
@@ -80,11 +80,11 @@ class QueueMetrics:
     """See the module. ``wait`` is told of each admission of a ClusterQueue."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def table(name: str, text: str, *names: str) -> Table:
-            return Table(f"topogate_{name}", text, names, registry)
+        def table(name: str, text: str, *names: str) -> MetricTable:
+            return MetricTable(f"topogate_{name}", text, names, registry)
 
         def seconds(name: str, text: str, *names: str) -> _Seconds:
-            return _Seconds(Table(f"topogate_{name}", text, names, registry, CounterMetricFamily))
+            return _Seconds(MetricTable(f"topogate_{name}", text, names, registry, CounterMetricFamily))
 
         self.wait = Histogram(
             "topogate_cluster_queue_wait_seconds",
@@ -144,8 +144,8 @@ class QueueMetrics:
         passed, self._at = 0.0 if self._at is None else now - self._at, now
         self._tell_cluster_queues(queues, found)
         self._tell_local_queues(queues, found, now)
-        self._count(queues, labels, of, passed, now)
-        self._names.forget(now - IDLE_SECONDS)
+        self._count_entries(queues, labels, of, passed, now)
+        self._names.drop_unused(now - IDLE_SECONDS)
         # A histogram has a dozen series a queue, which would stay for as long as the process runs.
         for gone in self._waited - queues.quotas.queues.keys():
             self.wait.remove(gone)
@@ -180,7 +180,7 @@ class QueueMetrics:
             ahead = queues.local[namespace, local].cluster_queue
             if not local or ahead not in queues.quotas.queues:
                 continue  # of those without a queue; or it leads nowhere, and anybody may write any name there
-            queue = ahead, namespace, self._names.of("", namespace, local, now)
+            queue = ahead, namespace, self._names.name_or_other("", namespace, local, now)
             for key, amount in standing.reserved.items():
                 _add(used, (*queue, *key), unit(key[1], amount))
                 self._held.add((*queue, *key), 0.0, now)  # there from the start, so that no increase is missed
@@ -189,30 +189,30 @@ class QueueMetrics:
         self._local_used.replace(used)
         self._local_workloads.replace(workloads)
 
-    def _count(self, queues: Queues, labels: Sequence[str], of: Labels, passed: float, now: float) -> None:
+    def _count_entries(self, queues: Queues, labels: Sequence[str], of: Labels, passed: float, now: float) -> None:
         for key, entry in queues.entries.items():
             # Growth is promised beside the admission: it counts once it is part of that.
             if entry.grant is None or entry.phase is not Phase.ADMITTED or is_growth(key):
                 continue
             name, namespace, local = _name(queues, entry.grant.queue), entry.workload.namespace, entry.workload.queue
-            amounts = [(one, passed * unit(one[1], amount)) for one, amount in _held(queues, entry.grant)]
-            queue = name, namespace, self._names.of("", namespace, local, now) if local else ""
+            amounts = [(one, passed * unit(one[1], amount)) for one, amount in _amounts_of_grant(queues, entry.grant)]
+            queue = name, namespace, self._names.name_or_other("", namespace, local, now) if local else ""
             for one, amount in amounts:
                 self._held.add((*queue, *one), amount, now)
             values = of(key) if labels else {}
             for label in dict.fromkeys(labels):  # one that is named twice counts once
                 told = values.get(label, "")
-                value = self._names.of(label, namespace, told, now) if told else ""
+                value = self._names.name_or_other(label, namespace, told, now) if told else ""
                 for one, amount in amounts:
                     self._held_by_value.add((label, value, name, namespace, *one), amount, now)
         for unit_key, held in queues.quotas.held.items():
             if is_orphan(unit_key):
                 for one, amount in held.amounts.items():
                     self._held.add((held.queue, "", "", *one), passed * unit(one[1], amount), now)
-        self._held.tell(now - IDLE_SECONDS)
-        self._held_by_value.tell(now - IDLE_SECONDS)
+        self._held.show_grown(now - IDLE_SECONDS)
+        self._held_by_value.show_grown(now - IDLE_SECONDS)
 
-    def forget(self) -> None:
+    def end_leading(self) -> None:
         """This process does not lead any more: gauges go, and what others count is not counted here."""
         self._at = None
         for table in (self._nominal, self._limit, self._used, self._borrowed, self._share, self._workloads):
@@ -227,7 +227,7 @@ def _name(queues: Queues, name: str) -> str:
     return "" if found is not None and found.unlimited else name
 
 
-def _held(queues: Queues, grant: AssumedAdmission) -> Iterator[tuple[FlavorResource, int]]:
+def _amounts_of_grant(queues: Queues, grant: AssumedAdmission) -> Iterator[tuple[FlavorResource, int]]:
     """What a grant holds: its quota, or without a queue what its pods ask for."""
     if _name(queues, grant.queue):
         yield from grant.amounts.items()

@@ -15,7 +15,7 @@ from kube.errors import Conflict, KubeError, NotFound
 from kube.events import EventRecorder
 from queueing.cycle.shield import in_words
 from ungater.assembly import Parts
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model import conditions
 from ungater.model.actions import (
     ClearAdmission,
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 class Reconciler:
     """Looks at jobs, one look at a time for each."""
 
-    def __init__(self, parts: Parts, recorder: EventRecorder, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, parts: Parts, recorder: EventRecorder, metrics: ControllerMetrics, clock: Clock) -> None:
         self._cache, self._queue, self._guard = parts.cache, parts.queue, parts.guard
         self._executor, self._lifecycle, self._writer = parts.executor, parts.lifecycle, parts.writer
         self._bridge = parts.bridge
@@ -57,7 +57,7 @@ class Reconciler:
     async def reconcile(self, uid: str) -> None:
         """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
         entry = self._cache.entries.get(uid)
-        if entry is None or entry.writes.put_off():
+        if entry is None or entry.writes.must_wait():
             return
         self._looks += 1
         outcome, context = "done", {"workload": entry.key, "reconcile": self._looks}
@@ -69,7 +69,7 @@ class Reconciler:
             instructions = reconcile.reconcile(entry, self._cache.rules, now, self._clock.now())
             # It was on its way out, and is not any more: its pods may go again.
             if entry.closing and not any(isinstance(one, LEAVING) for one in instructions):
-                self._lifecycle.keep(entry)
+                self._lifecycle.keep_slots(entry)
             predictions = None
             for instruction in instructions:
                 if isinstance(instruction, Ungate):

@@ -35,7 +35,7 @@ class WorkQueue:
         return self._ready.qsize()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing is ready and nobody works."""
         return self._ready.empty() and not self._working
 
@@ -67,7 +67,7 @@ class WorkQueue:
         if (after := self._requeued.pop(key, None)) is not None:
             self.add(key, after)
 
-    def forget(self, key: str) -> None:
+    def drop_wishes(self, key: str) -> None:
         """Drop every wish for ``key`` that has not begun."""
         self._cancel(key)
         self._requeued.pop(key, None)

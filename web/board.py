@@ -19,7 +19,7 @@ from engine.cluster.state import ClusterState
 from engine.devices.taints import TaintRule
 from engine.model import Flavor, Node
 from web.claim_devices import ClaimDevices, ClaimedDevice, Spec
-from web.facts import BoundPod, Holder, Host, HostState
+from web.facts import BoundPod, HolderFacts, Host, HostState
 
 OUTSIDE: Final = ""  # the flavor of hosts that no flavor with a topology has
 CROSSES: Final = 4
@@ -27,7 +27,7 @@ LOST: Final = 1
 OVER: Final = 2
 
 
-class Held(msgspec.Struct, frozen=True):
+class HostShare(msgspec.Struct, frozen=True):
     """What one holder has on one host."""
 
     holder: int
@@ -35,7 +35,7 @@ class Held(msgspec.Struct, frozen=True):
     promised: int
 
 
-class Row(msgspec.Struct, frozen=True):
+class HostRow(msgspec.Struct, frozen=True):
     """One host as it is now.
 
     ``problems``: LOST (it holds something and is not ready), OVER (it holds more than it has), CROSSES (a pod's devices
@@ -46,7 +46,7 @@ class Row(msgspec.Struct, frozen=True):
     amount: int
     state: int
     problems: int
-    held: tuple[Held, ...]
+    held: tuple[HostShare, ...]
 
 
 class Grove(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Board:
     def __init__(self, resource: str) -> None:
         self.resource = resource
         self.hosts: dict[str, Host] = {}
-        self.holders: dict[str, Holder] = {}  # workloads of ours
+        self.holders: dict[str, HolderFacts] = {}  # workloads of ours
         self.pods: dict[str, BoundPod] = {}
         self.numbers: dict[str, int] = {}
         self.keys: dict[int, str] = {}
@@ -87,12 +87,12 @@ class Board:
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
-    def set_flavor(self, flavor: Flavor) -> None:
+    def show_flavor(self, flavor: Flavor) -> None:
         """A flavor with a topology."""
         if self._order.set_flavor(flavor):
             self.layout += 1
 
-    def remove_flavor(self, name: str) -> None:
+    def hide_flavor(self, name: str) -> None:
         """A flavor is gone, or has no topology any more."""
         if self._order.remove_flavor(name):
             self.layout += 1
@@ -138,16 +138,16 @@ class Board:
             self._here.setdefault(pod.node, {})[pod.key] = None
             self.changed_hosts.add(pod.node)
         # Pods may come before their Workload; the number then exists already when the Workload does.
-        self._number(pod.holder)
+        self._assign_number(pod.holder)
         self.changed_holders.add(pod.holder)
 
-    def remove_pod(self, key: str) -> None:
+    def hide_pod(self, key: str) -> None:
         """A pod has ended, or is gone."""
         if (before := self.pods.pop(key, None)) is not None:
             self._forget_pod(before)
             self._retire(before.holder)
 
-    def set_holder(self, holder: Holder) -> None:
+    def set_holder(self, holder: HolderFacts) -> None:
         """A workload of ours that has not finished."""
         before = self.holders.get(holder.key)
         if before == holder:
@@ -160,7 +160,7 @@ class Board:
             # Several pod sets of one workload may have slots on the same host.
             here[holder.key] = here.get(holder.key, 0) + amount
             self.changed_hosts.add(self._names.get(label, label))
-        self._number(holder.key)
+        self._assign_number(holder.key)
         self.changed_holders.add(holder.key)
 
     def remove_holder(self, key: str) -> None:
@@ -196,14 +196,14 @@ class Board:
         """What a claim has, () for one that has nothing or is gone; whom it is reserved for."""
         self.changed_hosts |= self._devices.set_claim(key, uses, pods)
 
-    def taken(self) -> tuple[set[str], set[str], dict[int, str]]:
+    def take_changes(self) -> tuple[set[str], set[str], dict[int, str]]:
         """The hosts and holders that changed since this was asked last, and who is gone: number and namespace."""
         # The sets are handed over and not cleared: the caller keeps them in its log.
         found = self.changed_hosts, self.changed_holders, self.gone
         self.changed_hosts, self.changed_holders, self.gone = set(), set(), {}
         return found
 
-    def _number(self, key: str) -> None:
+    def _assign_number(self, key: str) -> None:
         if key not in self.numbers:
             self.numbers[key], self.keys[self._next] = self._next, key
             self._next += 1
@@ -229,7 +229,7 @@ class Board:
                 self._here.pop(pod.node, None)
             self.changed_hosts.add(pod.node)
 
-    def _forget_slots(self, holder: Holder | None) -> None:
+    def _forget_slots(self, holder: HolderFacts | None) -> None:
         for label, _ in holder.slots if holder is not None else ():
             here = self._slots.get(label, {})
             here.pop(holder.key if holder is not None else "", None)
@@ -255,20 +255,20 @@ class Board:
                 (host, path)
                 for host, path in zip(tree.names, tree.paths, strict=True)
                 # The flavors go by name, so a host of two flavors always lies in the same one.
-                if host not in seen and self._shown(host)
+                if host not in seen and self._is_shown(host)
             ]
             seen.update(host for host, _ in at)
             if at:
                 hosts, paths = zip(*at, strict=True)
                 yield Grove(name, tree.flavor.levels, hosts, paths)
-        rest = tuple(sorted(host for host in self.hosts if host not in seen and self._shown(host)))
+        rest = tuple(sorted(host for host in self.hosts if host not in seen and self._is_shown(host)))
         if rest:
             yield Grove(OUTSIDE, (), rest, ((),) * len(rest))
 
-    def _shown(self, name: str) -> bool:
+    def _is_shown(self, name: str) -> bool:
         return name in self.hosts and self.hosts[name].amount > 0
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> HostRow:
         """A host as it is now."""
         host = self.hosts[name]
         used: dict[str, int] = {}
@@ -281,7 +281,7 @@ class Board:
         held = [
             # Pods of a workload fill what is kept for it. What they use beyond that counts as used and takes nothing
             # back.
-            Held(self.numbers[key], used.get(key, 0), max(0, kept.get(key, 0) - used.get(key, 0)))
+            HostShare(self.numbers[key], used.get(key, 0), max(0, kept.get(key, 0) - used.get(key, 0)))
             for key in dict.fromkeys((*used, *kept))
             if used.get(key) or kept.get(key)
         ]
@@ -290,7 +290,7 @@ class Board:
         total = sum(one.used + one.promised for one in held)
         lost = LOST if host.state is HostState.NOT_READY and total else 0
         problems = lost | (OVER if total > host.amount else 0) | (CROSSES if crosses else 0)
-        return Row(name, host.amount, int(host.state), problems, tuple(held))
+        return HostRow(name, host.amount, int(host.state), problems, tuple(held))
 
     def crosses(self, pod: BoundPod) -> bool:
         """Whether a pod's devices are of several sockets though one socket has as many."""
@@ -317,12 +317,12 @@ class Board:
         """The claims that a pod has devices by."""
         return self._devices.holders.claims_of(pod)
 
-    def pods_of(self, key: str) -> list[BoundPod]:
+    def pods_of_holder(self, key: str) -> list[BoundPod]:
         """The pods of a holder, by rank and key."""
         found = [self.pods[one] for one in self._of.get(key, ())]
         return sorted(found, key=lambda pod: (pod.rank is None, pod.rank or 0, pod.key))
 
-    def holder(self, key: str) -> Holder | None:
+    def find_holder(self, key: str) -> HolderFacts | None:
         """A holder: a workload of ours, or whoever controls pods; None where nothing of it is left."""
         known = self.holders.get(key)
         if known is not None:
@@ -335,7 +335,9 @@ class Board:
         if not pods:
             return None
         kind, name = self.pods[next(iter(pods))].owner
-        return Holder(key.partition("/")[0], kind, name, count=len(pods), wants=sum(self.pods[p].amount for p in pods))
+        return HolderFacts(
+            key.partition("/")[0], kind, name, count=len(pods), wants=sum(self.pods[p].amount for p in pods)
+        )
 
     def running(self, key: str) -> int:
         """How many pods of a holder run."""

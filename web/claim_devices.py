@@ -30,7 +30,7 @@ ANY_HOST: Final = ""  # of slices that name none
 _REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
-class DeviceState(StrEnum):
+class DeviceAvailability(StrEnum):
     """Whether somebody may have a device. ``GONE``: somebody has it, and no slice has it any more."""
 
     FREE = "free"
@@ -45,7 +45,7 @@ class ClaimedDevice(msgspec.Struct, frozen=True):
 
     device: DeviceId
     zones: tuple[int, ...]
-    state: DeviceState
+    state: DeviceAvailability
     claims: tuple[str, ...] = ()
     taint: str = ""
 
@@ -129,7 +129,7 @@ class ClaimDevices:
         for key in pods:
             for claim in self.holders.claims_of(key):
                 lost = [use.device for use in self.holders.uses_of(claim) if not use.admin and use.device not in there]
-                found += [ClaimedDevice(one, (), DeviceState.GONE, (claim,)) for one in lost]
+                found += [ClaimedDevice(one, (), DeviceAvailability.GONE, (claim,)) for one in lost]
                 there.update(lost)
         return found, problems
 
@@ -138,7 +138,7 @@ class ClaimDevices:
         here = self._of_host.get(host, set()) | self._of_host.get(ANY_HOST, set())
         # Whether a pool is complete, and its shared counters, is only known from all its slices.
         names = here.union(*(self._of_pool[self._slices[name].pool] for name in here))
-        inventory, problems = Inventory.of(()), []
+        inventory, problems = Inventory.from_slices(()), []
         # In the order of names, so that the same slices list the same devices and problems.
         for name in sorted(names):
             slot = self._slices[name]
@@ -156,8 +156,8 @@ class ClaimDevices:
         uses = [(claim, use) for claim, use in self.holders.of_pool(pool.pool_id) if not use.admin]
         for claim, use in uses:
             claims.setdefault(use.device, []).append(claim)
-        in_use = InUse.of(use for _, use in uses)
-        counters = PoolCounters.of(pool, in_use)
+        in_use = InUse.from_uses(use for _, use in uses)
+        counters = PoolCounters.from_pool(pool, in_use)
         for device in (device for one in pool.slices for device in one.devices):
             found = (*pool.pool_id, device.name)
             state = _state(device, found, in_use, counters)
@@ -165,14 +165,14 @@ class ClaimDevices:
             yield ClaimedDevice(found, device.numa_zones(roots), state, holders, _taint(device))
 
 
-def _state(device: Device, found: DeviceId, in_use: InUse, counters: PoolCounters) -> DeviceState:
+def _state(device: Device, found: DeviceId, in_use: InUse, counters: PoolCounters) -> DeviceAvailability:
     # Before HELD: a shared device is in use as well.
     if in_use.is_shared(found):
-        return DeviceState.SHARED
+        return DeviceAvailability.SHARED
     if in_use.has(found):
-        return DeviceState.HELD
+        return DeviceAvailability.HELD
     lacks = any(counters.left[use.counter_set, name] < n for use in device.uses for name, n in use.counters.items())
-    return DeviceState.BLOCKED if lacks or (device.uses and counters.overdrawn) else DeviceState.FREE
+    return DeviceAvailability.BLOCKED if lacks or (device.uses and counters.overdrawn) else DeviceAvailability.FREE
 
 
 def _taint(device: Device) -> str:

@@ -31,7 +31,7 @@ class Log:
         self._layout_at = 0  # the version in which the layout changed last
         self._changes: deque[Changes] = deque(maxlen=kept)
 
-    def note(self, hosts: set[str], holders: set[str], gone: dict[int, str], *, layout: bool = False) -> bool:
+    def record_changes(self, hosts: set[str], holders: set[str], gone: dict[int, str], *, layout: bool = False) -> bool:
         """Something may have changed; True where it did, and there is a new version."""
         if not (hosts or holders or gone or layout):
             return False
@@ -41,7 +41,7 @@ class Log:
             self._layout_at = self.version
         return True
 
-    def since(self, version: int) -> Changes | None:
+    def changes_since(self, version: int) -> Changes | None:
         """All that changed since a version; None where a whole picture is due."""
         # Rows name hosts by their place in the layout: changes across two layouts would land on other hosts.
         if version > self.version or version < self._layout_at:

@@ -81,22 +81,22 @@ def _row(same: list[ToldEvent]) -> EventRow:
     last = max(same, key=lambda one: (one.last, one.regarding.name))
     return EventRow(
         last.last,
-        _short(last.type, 32),
-        _short(last.reason, 128),
-        _short(last.regarding.kind, 64),
-        _short(last.regarding.name, 253),
+        _shorten_text(last.type, 32),
+        _shorten_text(last.reason, 128),
+        _shorten_text(last.regarding.kind, 64),
+        _shorten_text(last.regarding.name, 253),
         len({one.regarding.name for one in same}),
         sum(one.times for one in same),
-        _short(last.note, LONGEST),
-        _short(last.reporting_controller, 128),
+        _shorten_text(last.note, LONGEST),
+        _shorten_text(last.reporting_controller, 128),
     )
 
 
-def _short(text: str, most: int) -> str:
+def _shorten_text(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-class Subject(msgspec.Struct, frozen=True):
+class EventSubject(msgspec.Struct, frozen=True):
     """Of whom events are wanted. ``pods``: their names; ``created``: seconds since the epoch, 0: not known."""
 
     namespace: str
@@ -116,7 +116,7 @@ class Events:
         self._kept: OrderedDict[str, tuple[float, EventsAnswer]] = OrderedDict()
         self._asking: dict[str, asyncio.Task[EventsAnswer]] = {}
 
-    async def of(self, key: str, subject: Subject) -> EventsAnswer:
+    async def events_of_workload(self, key: str, subject: EventSubject) -> EventsAnswer:
         """The events of the workload of this key. Never raises for a client's sake."""
         kept = self._kept.get(key)
         # The answer is the same for all viewers: the server has checked that this one may see the workload and list
@@ -129,7 +129,7 @@ class Events:
         # A viewer who leaves must not cancel the read for the others who wait for it.
         return await asyncio.shield(task)
 
-    async def _fetch_answer(self, key: str, subject: Subject) -> EventsAnswer:
+    async def _fetch_answer(self, key: str, subject: EventSubject) -> EventsAnswer:
         async with self._few:
             told = await self._read(subject)
         self._kept[key] = self._clock(), told
@@ -138,7 +138,7 @@ class Events:
             self._kept.popitem(last=False)
         return told
 
-    async def _read(self, subject: Subject) -> EventsAnswer:
+    async def _read(self, subject: EventSubject) -> EventsAnswer:
         found: list[ToldEvent] = []
         try:
             # A set: a Workload without an owner is its own owner, and is read once.
@@ -174,4 +174,4 @@ class Events:
         return found, True
 
 
-Reader = Callable[[str, Subject], Awaitable[EventsAnswer]]
+Reader = Callable[[str, EventSubject], Awaitable[EventsAnswer]]

@@ -26,7 +26,7 @@ def page(hub: Hub, questions: Questions, known: Inside) -> bytes:
     """The file of a cluster at one time."""
     board, history = hub.board, hub.history.columns()
     # The file leaves the cluster's rights behind: it has what the process may read, and shows it to everybody.
-    whole = picture.whole(board, EVERYTHING, version=0, epoch="file", now=hub.now(), cluster=hub.cluster)
+    whole = picture.whole_picture(board, EVERYTHING, version=0, epoch="file", now=hub.now(), cluster=hub.cluster)
     made: dict[str, Any] = {
         "picture": msgspec.Raw(whole),
         "workloads": {key: inside.workload(board, key) for key in board.all_holders()},

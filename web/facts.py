@@ -29,7 +29,7 @@ from kube.workloads import Workload as WholeWorkload
 from ungater.model.pod_slots import finished, is_gated, rank_of
 from ungater.model.unscheduled import REFUSED
 from ungater.model.unstarted import container_waiting
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 
 CPU: Final = "cpu"
 GPU: Final = "nvidia.com/gpu"
@@ -54,7 +54,7 @@ class Host(msgspec.Struct, frozen=True):
     state: HostState
 
 
-class Step(msgspec.Struct, frozen=True):
+class ConditionStep(msgspec.Struct, frozen=True):
     """One condition of a Workload: since when it is as it is."""
 
     type: str
@@ -77,7 +77,7 @@ class Asked(msgspec.Struct, frozen=True):
     level: str = ""
 
 
-class Holder(msgspec.Struct, frozen=True):
+class HolderFacts(msgspec.Struct, frozen=True):
     """Who holds or wants something: a workload of ours (``workload``: its name), or a controller ("").
 
     ``slots``: (value of the host name label, amount) that are kept for its pods; ``wants``: the amount of all its pods.
@@ -103,7 +103,7 @@ class Holder(msgspec.Struct, frozen=True):
     evicted: bool = False
     asked: tuple[Asked, ...] = ()
     slots: tuple[tuple[str, int], ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ConditionStep, ...] = ()
 
     @property
     def key(self) -> str:
@@ -190,7 +190,7 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
         rank=rank_of(wire),
         phase="Terminating" if meta.deletion_timestamp else wire.status.phase,
         gated=is_gated(wire, keys.gate),
-        bound=_bound(wire),
+        bound=_scheduled_at(wire),
         reason=wire.status.reason or _hangs(wire),
         placement=observed or predicted,
         observed=observed is not None,
@@ -207,23 +207,23 @@ def _hangs(wire: objects.Pod) -> str:
     return waiting.reason[:MOST_REASON] if waiting is not None else ""
 
 
-def _bound(wire: objects.Pod) -> float:
+def _scheduled_at(wire: objects.Pod) -> float:
     scheduled = objects.condition(wire.status.conditions, "PodScheduled")
     return seconds(scheduled.last_transition_time) if scheduled is not None and scheduled.status == "True" else 0.0
 
 
 def asked(whole: WholeWorkload, resource: str) -> tuple[Asked, ...]:
     """What the pod sets of a Workload ask for."""
-    return tuple(_asked(one, resource) for one in whole.spec.pod_sets)
+    return tuple(_asked_of_pod_set(one, resource) for one in whole.spec.pod_sets)
 
 
-def _asked(one: WorkloadPodSet, resource: str) -> Asked:
+def _asked_of_pod_set(one: WorkloadPodSet, resource: str) -> Asked:
     request = one.topology_request or TopologyRequest()
     amount = amount_of(resource, convert.pod_requests(template_of(one).spec))
     return Asked(one.name, one.count, amount, request.policy, request.level or "")
 
 
-def workload(wire: Workload, resource: str, wanted: tuple[Asked, ...] = ()) -> Holder | None:
+def workload(wire: WorkloadObject, resource: str, wanted: tuple[Asked, ...] = ()) -> HolderFacts | None:
     """A Workload; None once it has finished. ``wanted``: what it asks for, where that is known."""
     conditions = wire.status.conditions or ()
     if objects.is_true(conditions, "Finished"):
@@ -234,7 +234,7 @@ def workload(wire: Workload, resource: str, wanted: tuple[Asked, ...] = ()) -> H
     held = seen.admission is not None
     used = sum(amount_of(resource, dict(part.usage)) for part in seen.admission.parts) if seen.admission else 0
     admitted = objects.condition(conditions, "Admitted")
-    return Holder(
+    return HolderFacts(
         namespace=meta.namespace,
         kind=controller.kind if controller is not None else "Workload",
         name=controller.name if controller is not None else meta.name,
@@ -257,7 +257,7 @@ def workload(wire: Workload, resource: str, wanted: tuple[Asked, ...] = ()) -> H
     )
 
 
-def _slots(wire: Workload, resource: str) -> Iterable[tuple[str, int]]:
+def _slots(wire: WorkloadObject, resource: str) -> Iterable[tuple[str, int]]:
     """Amounts by host, of pod sets whose topology names hosts."""
     admission = observed_of(wire).admission
     for part in admission.parts if admission is not None else ():
@@ -270,12 +270,12 @@ def _slots(wire: Workload, resource: str) -> Iterable[tuple[str, int]]:
                 yield slot.values[-1], slot.count * each
 
 
-def _steps(conditions: Iterable[objects.Condition]) -> Iterable[Step]:
+def _steps(conditions: Iterable[objects.Condition]) -> Iterable[ConditionStep]:
     found = {one.type: one for one in conditions}
     for name in _STEPS:
         if (one := found.get(name)) is not None and one.last_transition_time:
             at = seconds(one.last_transition_time)
-            yield Step(name, one.status == "True", at, one.reason, one.message[:MOST_TEXT])
+            yield ConditionStep(name, one.status == "True", at, one.reason, one.message[:MOST_TEXT])
 
 
 def sockets(flex: FlexTopo) -> dict[int, int]:

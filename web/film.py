@@ -38,12 +38,14 @@ class Film:
     def take_moment(self, now: float) -> None:
         """One more moment: the board as it is."""
         # Also for the first moment, whose whole picture has them all: the second must not tell them again.
-        hosts, holders, gone = self.board.taken()
+        hosts, holders, gone = self.board.take_changes()
         workloads = {key: found for key in sorted(holders) if (found := inside.workload(self.board, key)) is not None}
         number = len(self.times)
         self.times.append(now)
         if not number:
-            self.whole = picture.whole(self.board, EVERYTHING, version=0, epoch="film", now=now, cluster=self._cluster)
+            self.whole = picture.whole_picture(
+                self.board, EVERYTHING, version=0, epoch="film", now=now, cluster=self._cluster
+            )
             self.workloads = workloads
             self._moments.append({})
             return

@@ -51,10 +51,10 @@ class Hub:
 
     def publish(self) -> bool:
         """Tell everybody what changed on the board since; True where anything did."""
-        hosts, holders, gone = self.board.taken()
+        hosts, holders, gone = self.board.take_changes()
         layout = self.board.layout != self._layout
         self._layout = self.board.layout
-        if not self._log.note(hosts, holders, gone, layout=layout):
+        if not self._log.record_changes(hosts, holders, gone, layout=layout):
             return False
         # The next event is in place before anybody wakes: a viewer who waits again at once waits for the next version.
         news, self._news = self._news, asyncio.Event()
@@ -78,10 +78,12 @@ class Hub:
         kept = self._pictures.get(sight)
         fresh = kept is not None and (kept[0] == version or 0 <= now - kept[1] < NEW)
         # A picture of a version that the log has dropped would send its viewer straight back for another one.
-        if kept is not None and fresh and self._log.since(kept[0]) is not None:
+        if kept is not None and fresh and self._log.changes_since(kept[0]) is not None:
             self._pictures.move_to_end(sight)
             return kept[2]
-        made = picture.whole(self.board, sight, version=version, epoch=self.epoch, now=now, cluster=self.cluster)
+        made = picture.whole_picture(
+            self.board, sight, version=version, epoch=self.epoch, now=now, cluster=self.cluster
+        )
         # Without a time in the header, equal pictures are equal bytes.
         self._pictures[sight] = version, now, (packed := gzip.compress(made, LEVEL, mtime=0))
         self._pictures.move_to_end(sight)
@@ -94,7 +96,7 @@ class Hub:
         key = sight, since, self.version
         if (kept := self._changes.get(key)) is not None:
             return kept
-        found = self._log.since(since)
+        found = self._log.changes_since(since)
         if found is None:
             return None
         made = picture.changed(self.board, sight, found, version=self.version, now=self._clock.now())

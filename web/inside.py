@@ -10,10 +10,10 @@ from crds.graph import NIC
 from engine.kubelet.devices.links import LEVELS, NVLINK, LinkGraph, bits
 from engine.kubelet.machine import Machine
 from kube.topologies import FlexTopo
-from ungater.numa.sources import Described
+from ungater.numa.sources import DescribedMachine
 from web.board import Board
 from web.claim_devices import ClaimedDevice
-from web.facts import CPU, BoundPod, Holder, Step
+from web.facts import CPU, BoundPod, ConditionStep, HolderFacts
 from web.picture import holder_row
 from web.sight import Sight
 
@@ -23,7 +23,7 @@ MOST_DEVICES: Final = 256  # of claims, on one host: those that somebody has com
 _LEVELS: Final = {weight: name for name, weight in LEVELS.items()}
 
 
-def machine(board: Board, sight: Sight, name: str, described: Described | None, flex: FlexTopo | None) -> Json:
+def machine(board: Board, sight: Sight, name: str, described: DescribedMachine | None, flex: FlexTopo | None) -> Json:
     """A host: its zones, devices, links and NICs where they are known, and the pods on it."""
     found, pods = described.machine if described is not None else None, board.pods_on(name)
     row = board.row(name)
@@ -35,7 +35,7 @@ def machine(board: Board, sight: Sight, name: str, described: Described | None, 
         "pods": [_pod(board, sight, pod) for pod in pods],
         "kept": [
             # The amount stays even where the name may not be told: the host would seem freer than it is.
-            [one.holder if sight.names(board.keys[one.holder].partition("/")[0]) else 0, one.promised]
+            [one.holder if sight.may_name(board.keys[one.holder].partition("/")[0]) else 0, one.promised]
             for one in row.held
             if one.promised
         ],
@@ -50,13 +50,13 @@ def machine(board: Board, sight: Sight, name: str, described: Described | None, 
     made["problems"] += wrong
     if found is not None:
         made |= {"policy": found.layout.kubelet.policy, "scope": found.layout.kubelet.scope}
-        made |= {"zones": list(_zones(found)), "devices": _devices(board, found, pods)}
+        made |= {"zones": list(_zones_of_machine(found)), "devices": _devices_of_machine(board, found, pods)}
         made |= {"links": list(_links(found, board.resource)), "nics": list(_nics(flex))}
     return made
 
 
 def _pod(board: Board, sight: Sight, pod: BoundPod) -> Json:
-    if not sight.names(pod.key.partition("/")[0]):
+    if not sight.may_name(pod.key.partition("/")[0]):
         zones = [{"zone": one.zone, "amounts": one.amounts} for one in pod.placement.zones] if pod.placement else []
         return {"name": "", "holder": 0, "amount": pod.amount, "crosses": board.crosses(pod), "zones": zones}
     return {
@@ -84,7 +84,7 @@ def _claimed(board: Board, sight: Sight, devices: Iterable[ClaimedDevice], pods:
     for one in devices:
         driver, pool, name = one.device
         away = [claim for claim in one.claims if claim not in of]
-        named = [claim for claim in away if sight.names(claim.partition("/")[0])]
+        named = [claim for claim in away if sight.may_name(claim.partition("/")[0])]
         yield {
             "driver": driver,
             "pool": pool,
@@ -98,7 +98,7 @@ def _claimed(board: Board, sight: Sight, devices: Iterable[ClaimedDevice], pods:
         }
 
 
-def _zones(found: Machine) -> Iterator[Json]:
+def _zones_of_machine(found: Machine) -> Iterator[Json]:
     """Of each zone what it has for pods; amounts are milli-CPU, bytes and units."""
     layout = found.layout
     for zone, allocatable, free in zip(layout.zones, layout.allocatable, found.state.free, strict=True):
@@ -107,7 +107,7 @@ def _zones(found: Machine) -> Iterator[Json]:
         yield {"zone": zone.id, "socket": zone.socket, "have": have, "free": left}
 
 
-def _devices(board: Board, found: Machine, pods: Iterable[BoundPod]) -> list[Json]:
+def _devices_of_machine(board: Board, found: Machine, pods: Iterable[BoundPod]) -> list[Json]:
     """The devices of the resource: their zones, and the pod that has each, where that is known."""
     layout = found.layout
     # CPUs count in thousandths here: each would become a device.
@@ -160,10 +160,10 @@ def _nics(flex: FlexTopo | None) -> Iterator[Json]:
 
 def workload(board: Board, key: str) -> Json | None:
     """A holder: its row, what happened to it, and its pods in rank order; None where nothing of it is left."""
-    row, one = holder_row(board, key), board.holder(key)
+    row, one = holder_row(board, key), board.find_holder(key)
     if row is None or one is None:
         return None
-    pods = board.pods_of(key)
+    pods = board.pods_of_holder(key)
     return {
         "row": row,
         "message": one.message,
@@ -179,11 +179,13 @@ def workload(board: Board, key: str) -> Json | None:
     }
 
 
-def _ungated(one: Holder, pods: Sequence[BoundPod]) -> Iterator[Step]:
+def _ungated(one: HolderFacts, pods: Sequence[BoundPod]) -> Iterator[ConditionStep]:
     """That its pods were let go: no condition tells, but that the last of them was bound, which follows at once."""
     gone = [pod for pod in pods if not pod.gated]
     if not one.admitted or not gone:
         return
     left = len(pods) - len(gone)
     text = f"{left} of {len(pods)} pods wait behind their gate" if left else ""
-    yield Step("Ungated", status=True, at=max(one.admitted, *(pod.bound for pod in gone)), reason="", message=text)
+    yield ConditionStep(
+        "Ungated", status=True, at=max(one.admitted, *(pod.bound for pod in gone)), reason="", message=text
+    )

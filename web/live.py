@@ -25,8 +25,8 @@ from kube.workloads import Workload as WholeWorkload
 from ungater import kinds
 from ungater.informers import Informers
 from ungater.kinds import AnyKind
-from ungater.model.workload_object import Workload
-from ungater.numa.sources import Described, describe
+from ungater.model.workload_object import WorkloadObject
+from ungater.numa.sources import DescribedMachine, describe
 from web import facts
 from web.board import Board
 from web.hub import Hub
@@ -37,7 +37,7 @@ LEFT_OUT: Final = frozenset({kinds.BUDGETS, kinds.WORKLOAD_CLASSES})  # neither 
 log = structlog.get_logger()
 
 
-class Feed:
+class BoardFeed:
     """Turns objects into facts on a board. What of one object cannot be read costs that one alone."""
 
     def __init__(self, board: Board, keys: Keys, whole: Callable[[str], WholeWorkload | None]) -> None:
@@ -53,7 +53,7 @@ class Feed:
             kinds.PODS: self.pod,
             kinds.RESOURCE_SLICES: self.resource_slice,
             kinds.TAINT_RULES: self.taint_rule,
-            kinds.RESOURCE_CLAIMS: self.claim,
+            kinds.RESOURCE_CLAIMS: self.show_claim,
         }
 
     def node(self, node: objects.Node | None, key: str) -> None:
@@ -68,9 +68,9 @@ class Feed:
         """A flavor is there, or gone."""
         made = convert.flavor(flavor) if flavor is not None else None
         if made is None:
-            self.board.remove_flavor(key)
+            self.board.hide_flavor(key)
         else:
-            self.board.set_flavor(made)
+            self.board.show_flavor(made)
 
     def queue(self, queue: LocalQueue | None, key: str) -> None:
         """A local queue is there, or gone."""
@@ -80,11 +80,11 @@ class Feed:
         """A pod is there, or gone."""
         made = facts.pod(pod, self.board.resource, self._keys) if pod is not None else None
         if made is None:
-            self.board.remove_pod(key)
+            self.board.hide_pod(key)
         else:
             self.board.set_pod(made)
 
-    def workload(self, workload: Workload | None, key: str) -> None:
+    def workload(self, workload: WorkloadObject | None, key: str) -> None:
         """A Workload is there, or gone."""
         whole, made = self._whole(key), None
         if workload is not None:
@@ -110,14 +110,14 @@ class Feed:
         if rule is not None:
             self.board.set_taint_rule(key, read_rule({"metadata": {"name": key}, "spec": rule.spec}))
 
-    def claim(self, claim: ResourceClaim | None, key: str) -> None:
+    def show_claim(self, claim: ResourceClaim | None, key: str) -> None:
         """A ResourceClaim is there, or gone."""
         uses = None
         try:
             uses = read_uses(claim.results or [], f"ResourceClaim {key}") if claim is not None else None
         finally:
             # Also where the results cannot be read: the claim then has nothing, rather than what it had before.
-            self.board.set_claim(key, uses or (), claim.pods if claim is not None else frozenset())
+            self.board.set_claim(key, uses or (), claim.reserved_for if claim is not None else frozenset())
 
     def take_all(self, objects_of: Callable[[AnyKind[Any]], Mapping[str, Any]]) -> None:
         """All objects that there are. ``objects_of``: those of a kind, by key."""
@@ -144,22 +144,22 @@ class Live:
         self.version = ""  # of the API server, as it says; "": it did not yet
         self.informers = informers = Informers(client, keys, clock)
         self.templates: Informer[WholeWorkload] = Informer(client, WORKLOADS, WholeWorkload, clock=clock)
-        self._feed: Feed | None = None
+        self._feed: BoardFeed | None = None
         for kind in kinds.KINDS:
-            informers.of(kind).subscribe(partial(self._changed, kind))
+            informers.of(kind).subscribe(partial(self._show_event, kind))
         self.templates.subscribe(
             # Two informers watch Workloads, and either may be first. The second one completes the holder.
-            lambda event: self._tell(kinds.WORKLOADS, event.key, informers.look_up(kinds.WORKLOADS)(event.key))
+            lambda event: self._show_change(kinds.WORKLOADS, event.key, informers.look_up(kinds.WORKLOADS)(event.key))
         )
 
-    def _changed(self, kind: AnyKind[Any], event: Event[Any]) -> None:
-        self._tell(kind, event.key, event.new)
+    def _show_event(self, kind: AnyKind[Any], event: Event[Any]) -> None:
+        self._show_change(kind, event.key, event.new)
 
-    def _tell(self, kind: AnyKind[Any], key: str, one: Any) -> None:
+    def _show_change(self, kind: AnyKind[Any], key: str, one: Any) -> None:
         if self._feed is not None and kind in self._feed.handlers:  # before there is one, all is still being listed
             self._feed.show_object(kind, key, one)
 
-    def inside(self, name: str) -> tuple[Described | None, FlexTopo | None]:
+    def inside_of_host(self, name: str) -> tuple[DescribedMachine | None, FlexTopo | None]:
         """What is known of the inside of a host."""
         node, flex = self.informers.node(name), self.informers.of(kinds.FLEX_TOPOS).get(name)
         if node is None:
@@ -167,9 +167,9 @@ class Live:
         topology = self.informers.of(kinds.NODE_TOPOLOGIES).get(name)
         return describe(node, topology=topology, flex=flex), flex
 
-    def heard(self) -> float:
+    def silent_seconds(self) -> float:
         """Seconds since the API server said anything of nodes, pods or workloads."""
-        heard = min(self.informers.of(kind).heard for kind in (kinds.NODES, kinds.PODS, kinds.WORKLOADS))
+        heard = min(self.informers.of(kind).last_heard for kind in (kinds.NODES, kinds.PODS, kinds.WORKLOADS))
         return max(0.0, self._clock.now() - heard)
 
     def _optional(self) -> Iterator[Any]:
@@ -205,5 +205,5 @@ class Live:
 
     def fill(self, board: Board) -> None:
         """Take in all that was listed, and follow it from here on."""
-        self._feed = Feed(board, self._keys, self.templates.store.get)
+        self._feed = BoardFeed(board, self._keys, self.templates.store.get)
         self._feed.take_all(lambda kind: self.informers.of(kind).store)

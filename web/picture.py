@@ -23,7 +23,7 @@ Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 
-def whole(board: Board, sight: Sight, *, version: int, epoch: str, now: float, cluster: str) -> bytes:
+def whole_picture(board: Board, sight: Sight, *, version: int, epoch: str, now: float, cluster: str) -> bytes:
     """All that the viewer may see."""
     groves = board.groves() if sight.hosts else ()
     found: Json = {
@@ -60,7 +60,7 @@ def changed(board: Board, sight: Sight, changes: Changes, *, version: int, now: 
         "at": now,
         "hosts": [[at[name], *_host(board, sight, name)[2:]] for name in sorted(changes.hosts) if name in at],
         "holders": list(_holders(board, sight, sorted(changes.holders))),
-        "gone": [number for number, namespace in changes.gone.items() if sight.names(namespace)],
+        "gone": [number for number, namespace in changes.gone.items() if sight.may_name(namespace)],
     }
     return _encode(found)
 
@@ -94,7 +94,7 @@ def _host(board: Board, sight: Sight, name: str) -> list[Any]:
     made: list[Any] = [row.name, row.amount, row.state, row.problems]
     used = promised = 0
     for one in row.held:
-        if sight.names(board.keys[one.holder].partition("/")[0]):
+        if sight.may_name(board.keys[one.holder].partition("/")[0]):
             made += (one.holder, one.used, one.promised)
         else:
             # All others become one entry: separate ones would tell how many there are.
@@ -107,13 +107,17 @@ def _host(board: Board, sight: Sight, name: str) -> list[Any]:
 def _holders(board: Board, sight: Sight, keys: Iterable[str]) -> Iterator[list[Any]]:
     for key in keys:
         # A changed holder may be gone by now; the list of numbers that are gone names it.
-        if sight.names(key.partition("/")[0]) and key in board.numbers and (row := holder_row(board, key)) is not None:
+        if (
+            sight.may_name(key.partition("/")[0])
+            and key in board.numbers
+            and (row := holder_row(board, key)) is not None
+        ):
             yield row
 
 
 def holder_row(board: Board, key: str) -> list[Any] | None:
     """One holder, in the form of `HOLDER`; None where nothing of it is left."""
-    one = board.holder(key)
+    one = board.find_holder(key)
     if one is None:
         return None
     running = board.running(key)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from clock import Clock
-from web.prometheus_api import PrometheusApi, PrometheusError, Series
+from web.prometheus_api import PrometheusApi, PrometheusError, TimeSeries
 
 STEP: Final = 300  # seconds between two samples
 SPAN: Final = 86_400
@@ -108,7 +108,7 @@ class Prometheus:
         }
 
 
-def _column(found: Sequence[Series], start: int) -> Column:
+def _column(found: Sequence[TimeSeries], start: int) -> Column:
     """A value for each step of the day, by the first of the series: there is one at most."""
     column: Column = [None] * (SPAN // STEP + 1)
     for at, text in found[0].values if found else ():

@@ -24,7 +24,7 @@ class PrometheusError(Exception):
     """There is no answer, and why, for a person."""
 
 
-class Series(msgspec.Struct, frozen=True):
+class TimeSeries(msgspec.Struct, frozen=True):
     """Values by time, and the labels that they have in common."""
 
     metric: dict[str, str] = {}
@@ -33,7 +33,7 @@ class Series(msgspec.Struct, frozen=True):
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
     result_type: str = ""
-    result: list[Series] = []
+    result: list[TimeSeries] = []
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class PrometheusApi:
         own = (f"{name}={json.dumps(value)}" for name, value in sorted(self._labels.items()))
         return f"{{{','.join((*parts, *own))}}}"
 
-    async def series(self, query: str, start: int, end: int, step: int) -> list[Series]:
+    async def series(self, query: str, start: int, end: int, step: int) -> list[TimeSeries]:
         """What a query gives from ``start`` to ``end``. Raises PrometheusError."""
         asked = {"query": query, "start": str(start), "end": str(end), "step": str(step), "timeout": f"{SECONDS:.0f}s"}
         try:
@@ -71,23 +71,23 @@ class PrometheusApi:
         except TimeoutError as error:
             raise PrometheusError(f"Prometheus gives no answer within {SECONDS:.0f} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise PrometheusError(f"Prometheus cannot be reached: {_short(str(error))}") from error
+            raise PrometheusError(f"Prometheus cannot be reached: {_shorten_text(str(error))}") from error
         if len(body) > MOST_BYTES:
             raise PrometheusError("the answer of Prometheus is too long")
         return _series(answer.status, body)
 
 
-def _series(status: int, body: bytes) -> list[Series]:
+def _series(status: int, body: bytes) -> list[TimeSeries]:
     try:
         found = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PrometheusError(f"what answers (HTTP {status}) does not speak the API of Prometheus") from error
     if found.status != "success" or status != OK:
-        raise PrometheusError(f"Prometheus answers {status}: {_short(found.error) or 'it does not say why'}")
+        raise PrometheusError(f"Prometheus answers {status}: {_shorten_text(found.error) or 'it does not say why'}")
     if found.data.result_type != "matrix":
         raise PrometheusError("Prometheus answers another question than was asked")
     return found.data.result
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

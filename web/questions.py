@@ -28,6 +28,6 @@ class Questions(Protocol):
         """
         ...
 
-    def place(self, text: str, namespace: str, sight: Sight) -> Json:
+    def place_manifest(self, text: str, namespace: str, sight: Sight) -> Json:
         """Where the pods of a manifest would go, or why not. Raises QuestionError."""
         ...

@@ -22,17 +22,17 @@ from aiohttp import web
 
 from clock import Clock
 from kube.topologies import FlexTopo
-from ungater.numa.sources import Described
+from ungater.numa.sources import DescribedMachine
 from web import inside
 from web.board import Board
-from web.events import EventsAnswer, Reader, Subject
+from web.events import EventsAnswer, EventSubject, Reader
 from web.hub import Hub
 from web.prometheus import Prometheus
 from web.prometheus_api import PrometheusError
 from web.questions import QuestionError, Questions
 from web.sight import Sight
 from web.viewers.doors import HEADERS, door
-from web.viewers.rights import Rights, Seen
+from web.viewers.rights import Rights, ViewerVerdict
 
 log = structlog.get_logger()
 
@@ -51,11 +51,11 @@ ANSWERS: Final = 16
 TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 FILES: Final = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
 _encode = msgspec.json.Encoder().encode
-Inside = Callable[[str], tuple[Described | None, FlexTopo | None]]
-Handler = Callable[[web.Request, Seen], Awaitable[web.StreamResponse]]
+Inside = Callable[[str], tuple[DescribedMachine | None, FlexTopo | None]]
+Handler = Callable[[web.Request, ViewerVerdict], Awaitable[web.StreamResponse]]
 
 
-class Page:
+class PageHandlers:
     """The handlers.
 
     ``inside``: what is known of the inside of a host; ``heard``: seconds since the API server said anything, 0 where
@@ -120,7 +120,7 @@ class Page:
         async def answer(request: web.Request) -> web.StreamResponse:
             seen = await self._see(request)
             if seen.status == 200 and seen.sight.nothing:
-                seen = Seen(seen.user, status=403, text=_nothing(seen.user))
+                seen = ViewerVerdict(seen.user, status=403, text=_nothing(seen.user))
             if seen.status != 200:
                 headers = {"WWW-Authenticate": "Bearer"} if seen.status == 401 else {}
                 return web.Response(status=seen.status, text=seen.text, headers={**HEADERS, **headers})
@@ -131,11 +131,11 @@ class Page:
 
         return answer
 
-    async def _see(self, request: web.Request) -> Seen:
+    async def _see(self, request: web.Request) -> ViewerVerdict:
         board = self._hub.board
         # Only namespaces with something to see cost a review.
         namespaces = {key.partition("/")[0] for key in board.all_holders()}
-        return await self._rights.of(request.headers.get("Authorization"), namespaces)
+        return await self._rights.sight_of_viewer(request.headers.get("Authorization"), namespaces)
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -143,30 +143,30 @@ class Page:
         """What the page asks for before it knows who looks."""
         return _json({"keyed": self._keyed})
 
-    async def _me(self, _: web.Request, seen: Seen) -> web.Response:
+    async def _me(self, _: web.Request, seen: ViewerVerdict) -> web.Response:
         return _json({"user": seen.user})
 
-    async def _picture(self, request: web.Request, seen: Seen) -> web.Response:
+    async def _picture(self, request: web.Request, seen: ViewerVerdict) -> web.Response:
         packed = self._hub.picture(seen.sight)
         if "gzip" not in request.headers.get("Accept-Encoding", ""):
             return web.Response(status=406, text="gzip is needed", headers=HEADERS)
         headers = {**HEADERS, "Content-Encoding": "gzip", "Vary": "Authorization, Accept-Encoding"}
         return web.Response(body=packed, content_type="application/json", headers=headers)
 
-    async def _host(self, request: web.Request, seen: Seen) -> web.Response:
+    async def _host(self, request: web.Request, seen: ViewerVerdict) -> web.Response:
         name = request.query.get("name", "")
         if not seen.sight.hosts or name not in self._hub.board.hosts:
             return _absent()
         return _json(inside.machine(self._hub.board, seen.sight, name, *self._inside(name)))
 
-    async def _workload(self, request: web.Request, seen: Seen) -> web.Response:
+    async def _workload(self, request: web.Request, seen: ViewerVerdict) -> web.Response:
         key = request.query.get("key", "")
-        found = inside.workload(self._hub.board, key) if seen.sight.names(key.partition("/")[0]) else None
+        found = inside.workload(self._hub.board, key) if seen.sight.may_name(key.partition("/")[0]) else None
         return _absent() if found is None else _json(found)
 
-    async def _events(self, request: web.Request, seen: Seen) -> web.Response:
+    async def _events(self, request: web.Request, seen: ViewerVerdict) -> web.Response:
         key = request.query.get("key", "")
-        found = _subject(self._hub.board, key) if seen.sight.names(key.partition("/")[0]) else None
+        found = _subject(self._hub.board, key) if seen.sight.may_name(key.partition("/")[0]) else None
         if found is None:
             return _absent()
         if self._events_of is None:
@@ -176,7 +176,7 @@ class Page:
             return _json(EventsAnswer(why=why))
         return _json(await self._events_of(key, found))
 
-    async def _history(self, _: web.Request, seen: Seen) -> web.Response:
+    async def _history(self, _: web.Request, seen: ViewerVerdict) -> web.Response:
         if not seen.sight.hosts:
             return _absent()
         told, history = {}, self._hub.history
@@ -189,17 +189,17 @@ class Page:
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
-    async def _queues(self, _: web.Request, seen: Seen) -> web.Response:
+    async def _queues(self, _: web.Request, seen: ViewerVerdict) -> web.Response:
         return await self._answer_question(lambda: self._questions.queues(seen.sight), ("", seen.sight))
 
-    async def _explain(self, request: web.Request, seen: Seen) -> web.Response:
+    async def _explain(self, request: web.Request, seen: ViewerVerdict) -> web.Response:
         key = request.query.get("key", "")
         # One answer for both: a 403 would tell that the workload exists.
-        if not seen.sight.names(key.partition("/")[0]) or key not in self._hub.board.holders:
+        if not seen.sight.may_name(key.partition("/")[0]) or key not in self._hub.board.holders:
             return _absent()
         return await self._answer_question(lambda: self._questions.explain(key, seen.sight), (key, seen.sight))
 
-    async def _whatif(self, request: web.Request, seen: Seen) -> web.Response:
+    async def _whatif(self, request: web.Request, seen: ViewerVerdict) -> web.Response:
         if not seen.sight.hosts:
             return web.Response(status=403, text="where pods would go is for those who may list nodes", headers=HEADERS)
         try:
@@ -212,7 +212,7 @@ class Page:
         except UnicodeDecodeError:
             return web.Response(status=422, text="the manifest is no UTF-8 text", headers=HEADERS)
         namespace = request.query.get("namespace", "") or "default"
-        return await self._answer_question(lambda: self._questions.place(text, namespace, seen.sight))
+        return await self._answer_question(lambda: self._questions.place_manifest(text, namespace, seen.sight))
 
     async def _answer_question(
         self, question: Callable[[], Any], name: tuple[str, Sight] | None = None
@@ -249,7 +249,7 @@ class Page:
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
-    async def _changes(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def _changes(self, request: web.Request, seen: ViewerVerdict) -> web.StreamResponse:
         # Only `prepare` is awaited between this check and the count, so a few more streams may get in.
         if self.viewers >= MOST_VIEWERS or self._viewers.get(seen.user, 0) >= MOST_OF_ONE:
             return web.Response(status=429, text="too many viewers", headers={**HEADERS, "Retry-After": "30"})
@@ -309,13 +309,13 @@ async def _send(stream: web.StreamResponse, event: str, data: bytes) -> None:
         await stream.write(b"event: " + event.encode() + b"\ndata: " + data + b"\n\n")
 
 
-def _subject(board: Board, key: str) -> Subject | None:
+def _subject(board: Board, key: str) -> EventSubject | None:
     """Of whom the events of a holder are; None where nothing of it is left."""
-    one = board.holder(key)
+    one = board.find_holder(key)
     if one is None:
         return None
-    pods = frozenset(pod.key.partition("/")[2] for pod in board.pods_of(key))
-    return Subject(one.namespace, one.workload, (one.kind, one.name), pods, one.created)
+    pods = frozenset(pod.key.partition("/")[2] for pod in board.pods_of_holder(key))
+    return EventSubject(one.namespace, one.workload, (one.kind, one.name), pods, one.created)
 
 
 def _read(name: str) -> bytes:

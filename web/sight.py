@@ -24,7 +24,7 @@ class Sight(msgspec.Struct, frozen=True):
         """Whether there is nothing to see."""
         return not (self.hosts or self.queues or self.namespaces is None or self.namespaces)
 
-    def names(self, namespace: str) -> bool:
+    def may_name(self, namespace: str) -> bool:
         """Whether what is in this namespace may be named."""
         return self.namespaces is None or namespace in self.namespaces
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, TOPOLOGY_QOS, Keys
 from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, level_in
 from engine.model import Policy
-from webhook.checks import OWN, OWN_REQUESTS, Route, queue_of, queue_path
-from webhook.objects import Job, Pod, annotations_of, controller_of, labels_of
+from webhook.checks import OWN, OWN_REQUESTS, QueueRoute, queue_of, queue_path
+from webhook.objects import ReviewedJob, ReviewedPod, annotations_of, controller_of, labels_of
 
 # The API server ignores what goes beyond 4,096 characters from all webhooks: this leaves half of it to others.
 MAX_WARNINGS = 8
@@ -30,7 +30,7 @@ def trim(warnings: Iterator[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def on_queue(job: Job, keys: Keys, route: Route | None, *, known: bool) -> Iterator[str]:
+def on_queue(job: ReviewedJob, keys: Keys, route: QueueRoute | None, *, known: bool) -> Iterator[str]:
     """Warnings about the queue: it may be made or opened later, so nothing is refused. ``known``: they were listed."""
     queue, path = queue_of(job, keys), queue_path(keys)
     if not queue or not known:
@@ -43,7 +43,7 @@ def on_queue(job: Job, keys: Keys, route: Route | None, *, known: bool) -> Itera
         yield f'{path}: "{queue}": {route.trouble}: the Job waits, suspended, until that changes'
 
 
-def on_left_queue(old: Job, job: Job, keys: Keys, kind: str) -> Iterator[str]:
+def on_left_queue(old: ReviewedJob, job: ReviewedJob, keys: Keys, kind: str) -> Iterator[str]:
     """It leaves its queue while it waits: nobody resumes what the queue had suspended."""
     if (queue := queue_of(old, keys)) and not queue_of(job, keys):
         yield (
@@ -57,7 +57,7 @@ def on_manager(manager: str, kind: str) -> str:
     return f'spec.managedBy: "{manager}": the {kind} is that controller\'s: Topogate neither queues nor places it'
 
 
-def on_lone_total(pod: Pod, keys: Keys) -> Iterator[str]:
+def on_lone_total(pod: ReviewedPod, keys: Keys) -> Iterator[str]:
     """How many pods there will be, said by one that belongs to nothing."""
     if keys.pod_group_total not in annotations_of(pod.metadata) or controller_of(pod.metadata) is not None:
         return
@@ -68,7 +68,7 @@ def on_lone_total(pod: Pod, keys: Keys) -> Iterator[str]:
         )
 
 
-def on_lone_wishes(job: Job, keys: Keys) -> Iterator[str]:
+def on_lone_wishes(job: ReviewedJob, keys: Keys) -> Iterator[str]:
     """Wishes of a Job that asks for no level: nothing reads them, as its pods are not gated."""
     template = job.spec.template if job.spec is not None else None
     places = ((job.metadata, JOB_PATH), (template.metadata if template is not None else None, TEMPLATE_PATH))
@@ -81,7 +81,7 @@ def on_lone_wishes(job: Job, keys: Keys) -> Iterator[str]:
                 )
 
 
-def on_wishes(template: Pod, job: Job | None = None) -> Iterator[str]:
+def on_wishes(template: ReviewedPod, job: ReviewedJob | None = None) -> Iterator[str]:
     """Wishes that lack what they go with."""
     places = [annotations_of(template.metadata), annotations_of(job.metadata if job is not None else None)]
     given = {key for place in places for key in place}
@@ -106,7 +106,7 @@ def on_late_request(field: str, kind: str) -> str:
     )
 
 
-def on_counts(job: Job, request: ParsedRequest) -> Iterator[str]:
+def on_counts(job: ReviewedJob, request: ParsedRequest) -> Iterator[str]:
     """Warnings about the numbers of a Job's pods and pod sets."""
     if job.spec is None:
         return
@@ -139,7 +139,7 @@ def on_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *, un
         )
 
 
-def on_template(template: Pod, path: str) -> Iterator[str]:
+def on_template(template: ReviewedPod, path: str) -> Iterator[str]:
     """Warnings about a pod (template)."""
     name = template.spec.scheduler_name if template.spec is not None else None
     if name and name != DEFAULT_SCHEDULER:

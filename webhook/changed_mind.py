@@ -11,10 +11,12 @@ import msgspec
 from crds.constants import Keys
 from crds.request import WISHES, RequestError, canonical, parse_places
 from crds.slices import Place
-from webhook.objects import Pod, annotations_of
+from webhook.objects import ReviewedPod, annotations_of
 
 
-def stale_copies(was: Sequence[Place], now: Sequence[Place], templates: tuple[Pod, Pod], keys: Keys) -> dict[str, str]:
+def stale_copies(
+    was: Sequence[Place], now: Sequence[Place], templates: tuple[ReviewedPod, ReviewedPod], keys: Keys
+) -> dict[str, str]:
     """Keys of a template's copies that say what was said above it before, and where each is said.
 
     ``was``, ``now``: the annotations above the template; ``templates``: itself, before and now.
@@ -22,13 +24,13 @@ def stale_copies(was: Sequence[Place], now: Sequence[Place], templates: tuple[Po
     before, after = (annotations_of(template.metadata) for template in templates)
     return {
         key: field
-        for key, value, field in _changed(was, now, before, keys)
+        for key, value, field in _changed_annotations(was, now, before, keys)
         # Both times: a copy that its author edits in the same update is the author's own word.
         if before.get(key) == value and after.get(key) == value
     }
 
 
-def without(template: Pod, copies: Mapping[str, str]) -> Pod:
+def without_annotations(template: ReviewedPod, copies: Mapping[str, str]) -> ReviewedPod:
     """The template without these annotations."""
     kept = {key: text for key, text in annotations_of(template.metadata).items() if key not in copies}
     if template.metadata is None:
@@ -36,7 +38,9 @@ def without(template: Pod, copies: Mapping[str, str]) -> Pod:
     return msgspec.structs.replace(template, metadata=msgspec.structs.replace(template.metadata, annotations=kept))
 
 
-def still_asked(was: Sequence[Place], now: Sequence[Place], template: Pod, keys: Keys) -> tuple[str, str] | None:
+def still_asked(
+    was: Sequence[Place], now: Sequence[Place], template: ReviewedPod, keys: Keys
+) -> tuple[str, str] | None:
     """Key and value of the copy of a request that nobody says any more, and that counts on; None for none."""
     try:
         before, after = (parse_places(said, keys) for said in (was, now))
@@ -49,7 +53,7 @@ def still_asked(was: Sequence[Place], now: Sequence[Place], template: Pod, keys:
     return (key, value) if annotations_of(template.metadata).get(key) == value else None
 
 
-def _changed(
+def _changed_annotations(
     was: Sequence[Place], now: Sequence[Place], copies: Mapping[str, str], keys: Keys
 ) -> Iterator[tuple[str, str, str]]:
     """Key and value of each copy that was made of annotations which say something else now, and where."""

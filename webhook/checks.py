@@ -10,7 +10,7 @@ from crds import constants
 from crds.constants import Keys
 from crds.request import JOB_PATH, WISHES, ParsedRequest, bad_wishes, contradicting_wishes, pods_in_all
 from crds.slices import uneven
-from webhook.objects import Job, Pod, annotations_of, is_suspended, labels_of
+from webhook.objects import ReviewedJob, ReviewedPod, annotations_of, is_suspended, labels_of
 
 INVALID, FORBIDDEN = 422, 403
 
@@ -22,7 +22,7 @@ _QUEUE_NAME = "expected the name of a LocalQueue: lower case letters, digits, - 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
-class Route(NamedTuple):
+class QueueRoute(NamedTuple):
     """Where a local queue leads. ``trouble``: why nothing is admitted there now, "" where something is."""
 
     cluster_queue: str
@@ -31,7 +31,7 @@ class Route(NamedTuple):
 
 
 Flavors = Mapping[str, Sequence[str]]  # flavor name -> its levels, widest first; those without a topology are absent
-Routes = Mapping[tuple[str, str], Route]  # (namespace, name of the local queue)
+Routes = Mapping[tuple[str, str], QueueRoute]  # (namespace, name of the local queue)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-def check_template(template: Pod, keys: Keys, path: str) -> Iterator[Problem]:
+def check_template(template: ReviewedPod, keys: Keys, path: str) -> Iterator[Problem]:
     """All that is wrong with a pod (template) that carries a request.
 
     ``path`` is its place in the object: ``""``, or ``spec.template.``. `crds.request` judges the topology request.
@@ -64,7 +64,7 @@ def check_template(template: Pod, keys: Keys, path: str) -> Iterator[Problem]:
     yield from (Problem(INVALID, bad.message) for bad in bad_wishes(annotations, at))
 
 
-def check_pod_set(template: Pod, keys: Keys, path: str, allowed: str) -> Iterator[Problem]:
+def check_pod_set(template: ReviewedPod, keys: Keys, path: str, allowed: str) -> Iterator[Problem]:
     """A job's only pod set has a fixed name: a pod that names another would wait for ever."""
     name = annotations_of(template.metadata).get(keys.pod_set, allowed)
     if name != allowed:
@@ -72,7 +72,7 @@ def check_pod_set(template: Pod, keys: Keys, path: str, allowed: str) -> Iterato
         yield Problem(INVALID, f'{at}: Unsupported value: "{name}": supported values: "{allowed}"')
 
 
-def check_group(pod: Pod, keys: Keys) -> Iterator[Problem]:
+def check_group(pod: ReviewedPod, keys: Keys) -> Iterator[Problem]:
     """What is wrong with a pod that no Job owns: a queue has a name, and a total is a number."""
     queue, path = labels_of(pod.metadata).get(keys.queue_name), queue_path(keys)
     if queue is not None and not _NAME.match(queue):
@@ -93,21 +93,21 @@ def check_has_queue(asks: bool, queue: str | None, keys: Keys) -> Iterator[Probl
         )
 
 
-def check_wishes(job: Job, template: Pod) -> Iterator[Problem]:
+def check_wishes(job: ReviewedJob, template: ReviewedPod) -> Iterator[Problem]:
     """What is wrong with the wishes on a Job itself: they go into its template, and may not contradict that."""
     own, below = annotations_of(job.metadata), annotations_of(template.metadata)
     for bad in (*bad_wishes(own, JOB_PATH), *contradicting_wishes(own, below)):
         yield Problem(INVALID, bad.message)
 
 
-def check_own_wishes(wishes: Mapping[str, str], template: Pod, path: str) -> Iterator[Problem]:
+def check_own_wishes(wishes: Mapping[str, str], template: ReviewedPod, path: str) -> Iterator[Problem]:
     """What is wrong with wishes that stand above a pod template: they go into it, and may not contradict it."""
     below = annotations_of(template.metadata)
     for bad in (*bad_wishes(wishes, JOB_PATH), *contradicting_wishes(wishes, below)):
         yield Problem(INVALID, f"{path}{bad.message}")
 
 
-def check_slices(job: Job, request: ParsedRequest) -> Iterator[Problem]:
+def check_slices(job: ReviewedJob, request: ParsedRequest) -> Iterator[Problem]:
     """The size of the slices divides the number of pods that run at once."""
     if job.spec is None:
         return
@@ -121,7 +121,7 @@ def check_slices(job: Job, request: ParsedRequest) -> Iterator[Problem]:
         yield Problem(INVALID, text)
 
 
-def queue_of(job: Job | Pod | None, keys: Keys) -> str:
+def queue_of(job: ReviewedJob | ReviewedPod | None, keys: Keys) -> str:
     """The local queue of a Job or pod; "" where it has none."""
     return labels_of(job.metadata).get(keys.queue_name, "") if job is not None else ""
 
@@ -131,7 +131,7 @@ def queue_path(keys: Keys) -> str:
     return f"metadata.labels[{keys.queue_name}]"
 
 
-def check_queue(job: Job, old: Job | None, keys: Keys) -> Iterator[Problem]:
+def check_queue(job: ReviewedJob, old: ReviewedJob | None, keys: Keys) -> Iterator[Problem]:
     """A queue's name is one that an object can have. ``old``: what an update found.
 
     It changes only between two states of suspension: the pod template, which then gets the gate, cannot change else.

@@ -29,7 +29,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from clock import Clock
 from webhook import answers
-from webhook.crowd import Place
+from webhook.crowd import CrowdPlace
 from webhook.review import Reply
 
 HEAD_SECONDS = 10.0
@@ -104,9 +104,9 @@ class ReviewServer(web.Server):
         """How many connections are there on which nothing came yet."""
         return sum(isinstance(each, ReviewConnection) and not each.heard for each in self.connections)
 
-    def __call__(self, place: Place | None = None) -> RequestHandler:
+    def __call__(self, place: CrowdPlace | None = None) -> RequestHandler:
         """The protocol of a new connection; ``place`` None: there is room for all, so nobody ends it or asks for it."""
-        place = place or Place(None, self.clock.monotonic(), lambda: None, lambda: False)
+        place = place or CrowdPlace(None, self.clock.monotonic(), lambda: None, lambda: False)
         return ReviewConnection(self, place, loop=asyncio.get_running_loop(), **self._options)
 
 
@@ -115,7 +115,7 @@ def _marks_head(handler: Handler) -> Handler:
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(connection := request.protocol, ReviewConnection):
-            connection.begin()
+            connection.begin_message()
         return await handler(request)
 
     return handle
@@ -142,7 +142,9 @@ class ReviewConnection(RequestHandler):
         "heard",
     )
 
-    def __init__(self, server: ReviewServer, place: Place, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+    def __init__(
+        self, server: ReviewServer, place: CrowdPlace, *, loop: asyncio.AbstractEventLoop, **options: Any
+    ) -> None:
         super().__init__(server, loop=loop, **options)
         self._server = server
         self._place = place
@@ -169,7 +171,7 @@ class ReviewConnection(RequestHandler):
         """Answer the review that is now complete, or wait for the rest of it, or hand over."""
         if not self.heard:
             self.heard = True
-            self._place.heard()
+            self._place.mark_read()
         if self._handed_over:
             self._pass_on(data)
             return
@@ -180,7 +182,7 @@ class ReviewConnection(RequestHandler):
                 self._answer(wanted, data)
                 return
         # From here on the client keeps us waiting: what it has not sent yet is its own affair.
-        self._place.asks(self._clock.monotonic())
+        self._place.begin_request(self._clock.monotonic())
         self._part += data
         if self._wanted is None:
             if self._head_to_come():
@@ -194,11 +196,11 @@ class ReviewConnection(RequestHandler):
         if self._wanted is None or len(self._part) > self._wanted[2]:
             self._hand_over(bytes(self._part))
         elif len(self._part) < self._wanted[2]:
-            self._place.holds(len(self._part))
+            self._place.begin_body(len(self._part))
         else:
             self._answer(self._wanted, self._part)
 
-    def begin(self) -> None:
+    def begin_message(self) -> None:
         """A head is whole on aiohttp's way: what comes now has its time there."""
         self._expect(None)
 
@@ -214,7 +216,7 @@ class ReviewConnection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget what was begun, and leave the place to another."""
-        self._forget()
+        self._clear_message()
         super().connection_lost(exc)
         self._place.leave_crowd()
 
@@ -279,7 +281,7 @@ class ReviewConnection(RequestHandler):
             self._hand_over(bytes(data))
             return
         # The timer goes with its request: it would close the connection under the next one.
-        self._forget()
+        self._clear_message()
         # Denials are 200 too: whoever gets another status sends what no API server sends.
         close = self._server.closing() or reply.status != 200
         transport.write(answers.message(reply, self._clock.now(), keep_alive=not close))
@@ -287,7 +289,7 @@ class ReviewConnection(RequestHandler):
         self._next_keepalive_close_time = self._timers.time() + self.keepalive_timeout
         self._place.answered(self._clock.monotonic(), known=reply.status == 200)
         if close:
-            self._end()
+            self._close_after_sent()
 
     def _hand_over(self, data: bytes) -> None:
         self._part.clear()
@@ -301,7 +303,7 @@ class ReviewConnection(RequestHandler):
     def _pass_on(self, data: bytes) -> None:
         self._given += len(data)
         # `answers.read_body` keeps no more than the limit of what comes.
-        self._place.holds(min(self._given, self._server.limit))
+        self._place.begin_body(min(self._given, self._server.limit))
         super().data_received(data)
 
     def _expect(self, seconds: float | None) -> None:
@@ -315,15 +317,15 @@ class ReviewConnection(RequestHandler):
         if self.transport is not None and self.heard:  # who asked nothing expects no answer
             late = answers.HEAD_LATE if self._wanted is None else answers.BODY_LATE
             self.transport.write(answers.message(late, self._clock.now(), keep_alive=False))
-        self._forget()
-        self._end()
+        self._clear_message()
+        self._close_after_sent()
 
-    def _end(self) -> None:
+    def _close_after_sent(self) -> None:
         """Close once all that was written is sent; aiohttp drops what still comes."""
         self._handed_over = True
         self.force_close()
 
-    def _forget(self) -> None:
+    def _clear_message(self) -> None:
         self._part.clear()
         self._wanted = None
         if self._late is not None:

@@ -41,7 +41,7 @@ def _nothing() -> bool:
     return False
 
 
-class Place:
+class CrowdPlace:
     """One connection's place. ``since``: when what it does now began.
 
     ``crowd``: None where there is room for all. ``end`` ends it at once; ``unread`` says whether its first bytes wait
@@ -65,17 +65,17 @@ class Place:
         """The connection is made: this ends it now."""
         self.end = end
 
-    def heard(self) -> None:
+    def mark_read(self) -> None:
         """Its first bytes were read: what is missing from now on is its own affair."""
         self.unread = _nothing
 
-    def asks(self, now: float) -> None:
+    def begin_request(self, now: float) -> None:
         """A request has begun, and is not whole."""
         # A request of which more comes keeps its beginning: one that trickles gets no more time for each byte.
         if self.idle:
             self.idle, self.since = False, now
 
-    def holds(self, size: int) -> None:
+    def begin_body(self, size: int) -> None:
         """So much of a body is there, and it is not whole."""
         if self._crowd is not None:
             self._crowd.count_bytes(self, size)
@@ -84,7 +84,7 @@ class Place:
         """It has its answer. ``known``: to a review."""
         self.idle, self.since = True, now
         if self._crowd is not None:
-            self._crowd.settle(self, known=known)
+            self._crowd.release_place(self, known=known)
 
     def hold_bytes(self, size: int) -> int:
         """So many bytes of a body that is not whole are there; returns how many more than before."""
@@ -125,7 +125,7 @@ class Crowd:
         self.held = 0
         self._on_room: Callable[[], None] | None = None  # called once, where a newcomer waits and may try again
         self._tell = tell
-        self._places: dict[Place, None] = {}
+        self._places: dict[CrowdPlace, None] = {}
         self._strangers = 0
         self._full_since = self._full_last = float("-inf")
 
@@ -133,10 +133,10 @@ class Crowd:
         """How many are connected."""
         return len(self._places)
 
-    def admit_connection(self, now: float, end: Callable[[], object], unread: Callable[[], bool]) -> Place | None:
+    def admit_connection(self, now: float, end: Callable[[], object], unread: Callable[[], bool]) -> CrowdPlace | None:
         """A place for a newcomer, for which another may have to go; None where it has to wait.
 
-        ``end``, ``unread``: as `Place` has them.
+        ``end``, ``unread``: as `CrowdPlace` has them.
         """
         # Every newcomer is a stranger, so either limit keeps it out.
         if self._strangers >= self.most_strangers or len(self._places) >= self.most:
@@ -147,13 +147,13 @@ class Crowd:
                     self._full_since = now
                 self._full_last = now
                 return None
-            self._end(gone, Why.IDLE if gone.idle and gone.known else Why.SLOW)
-        place = Place(self, now, end, unread)
+            self._end_place(gone, Why.IDLE if gone.idle and gone.known else Why.SLOW)
+        place = CrowdPlace(self, now, end, unread)
         self._places[place] = None
         self._strangers += 1
         return place
 
-    def wait(self, now: float) -> float:
+    def seconds_to_wait(self, now: float) -> float:
         """After how many seconds a newcomer that has to wait may try again, whatever happens until then."""
         longest = min((place.since for place in self._unsettled()), default=now)
         # Never 0: the listener would look again in each turn of the loop, and do nothing else.
@@ -167,15 +167,15 @@ class Crowd:
         """No newcomer waits, or it tries again by itself."""
         self._on_room = None
 
-    def count_bytes(self, place: Place, size: int) -> None:
+    def count_bytes(self, place: CrowdPlace, size: int) -> None:
         """``place`` holds so many bytes of a body that is not whole."""
         self.held += place.hold_bytes(size)
         while self.held > self.most_bytes and (large := [one for one in self._places if one.held >= LARGE_BYTES]):
             # The one whose bytes have just come goes last: it is the one that sends.
             others = [one for one in large if one is not place]
-            self._end(min(others or large, key=_since), Why.BODIES)
+            self._end_place(min(others or large, key=_since), Why.BODIES)
 
-    def settle(self, place: Place, *, known: bool) -> None:
+    def release_place(self, place: CrowdPlace, *, known: bool) -> None:
         """``place`` has its answer."""
         self.held += place.hold_bytes(0)
         if known and place.get_known():
@@ -183,7 +183,7 @@ class Crowd:
         if self._on_room is not None:
             self._wake()
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: CrowdPlace) -> None:
         """``place`` is free."""
         del self._places[place]
         self.held -= place.held
@@ -191,7 +191,7 @@ class Crowd:
         if self._on_room is not None:
             self._wake()
 
-    def _first_to_go(self, now: float) -> Place | None:
+    def _first_to_go(self, now: float) -> CrowdPlace | None:
         late, ours = now - self._grace(now), now - OURS_SECONDS
         slow_ones = sorted((one for one in self._unsettled() if one.since <= late), key=_since)
         # To ask whether there is something to read is a system call, so it is asked of the slowest first.
@@ -201,7 +201,7 @@ class Crowd:
             return slow
         return min((place for place in self._places if place.idle and place.known), key=_since, default=None)
 
-    def _unsettled(self) -> Iterable[Place]:
+    def _unsettled(self) -> Iterable[CrowdPlace]:
         """Those that are slow, or may become it, and whose going makes room for a newcomer."""
         if self._strangers >= self.most_strangers:
             return (place for place in self._places if not place.known)
@@ -211,7 +211,7 @@ class Crowd:
         pressed = now - self._full_last <= GRACE_SECONDS and now - self._full_since >= PATIENCE_SECONDS
         return SHORT_GRACE_SECONDS if pressed else GRACE_SECONDS
 
-    def _end(self, place: Place, why: Why) -> None:
+    def _end_place(self, place: CrowdPlace, why: Why) -> None:
         # Taken before it leaves, which forgets it. It leaves before it ends, as the end may lead back here.
         end = place.end
         place.leave_crowd()
@@ -225,5 +225,5 @@ class Crowd:
             wake()
 
 
-def _since(place: Place) -> float:
+def _since(place: CrowdPlace) -> float:
     return place.since

@@ -18,12 +18,12 @@ from typing import NamedTuple
 from msgspec import structs
 
 from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
-from crds.levels import named
+from crds.levels import with_label_keys
 from crds.request import JOB_PATH, WISHES, ParsedRequest, RequestError, canonical, parse_places
 from crds.slices import Place, uneven
 from engine.model import Policy
 from webhook import advice, checks
-from webhook.changed_mind import stale_copies, still_asked, without
+from webhook.changed_mind import stale_copies, still_asked, without_annotations
 from webhook.checks import INVALID, Problem
 from webhook.mutate import (
     CREATE,
@@ -31,7 +31,7 @@ from webhook.mutate import (
     UPDATE,
     Add,
     Decision,
-    Rules,
+    MutationRules,
     cannot_change,
     check_offered,
     deny,
@@ -42,11 +42,20 @@ from webhook.mutate import (
     route_of,
     stamp,
 )
-from webhook.objects import Job, JobSet, JobSpec, Pod, ReplicatedJob, annotations_of, is_suspended, labels_of
+from webhook.objects import (
+    ReviewedJob,
+    ReviewedJobSet,
+    ReviewedJobSpec,
+    ReviewedPod,
+    ReviewedReplicatedJob,
+    annotations_of,
+    is_suspended,
+    labels_of,
+)
 
 MOST = 8  # pod sets that a Workload has at most
 MOST_PODS = 2**31 - 1
-_NO_POD = Pod()
+_NO_POD = ReviewedPod()
 
 
 class _Part(NamedTuple):
@@ -54,7 +63,7 @@ class _Part(NamedTuple):
 
     at: int
     name: str
-    template: Pod
+    template: ReviewedPod
     request: ParsedRequest | None
     wishes: Mapping[str, str]
     pods: int
@@ -65,7 +74,11 @@ class _Part(NamedTuple):
 
 
 def mutate_jobset(
-    jobset: JobSet, rules: Rules, operation: str = CREATE, old: JobSet | None = None, beyond: Sequence[Problem] = ()
+    jobset: ReviewedJobSet,
+    rules: MutationRules,
+    operation: str = CREATE,
+    old: ReviewedJobSet | None = None,
+    beyond: Sequence[Problem] = (),
 ) -> Decision:
     """Decide about a JobSet that is created or updated (``old``: what it was).
 
@@ -75,14 +88,14 @@ def mutate_jobset(
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "JobSet"),))))
     if operation != UPDATE:
         return _decide(jobset, rules, operation, old, beyond)
-    if old is None or not _changed(old, jobset, rules.keys):
+    if old is None or not _is_relevant_change(old, jobset, rules.keys):
         return UNTOUCHED
     copies, head = _stale_copies(old, jobset, rules.keys), _head(jobset)
     if copies and not (is_suspended(_head(old)) and is_suspended(head)):
         first = next(iter(copies.values()))
         return deny([cannot_change(next(iter(first.values())), "JobSet")])
-    bare = _without(jobset, copies)
-    decision = _decide(bare, rules, operation, old, [*beyond, *_kept(bare, copies, rules.keys)])
+    bare = _drop_annotations(jobset, copies)
+    decision = _decide(bare, rules, operation, old, [*beyond, *_check_kept(bare, copies, rules.keys)])
     if decision.denied:
         return decision
     resets = tuple(
@@ -95,11 +108,13 @@ def mutate_jobset(
     return decision._replace(patch=(*resets, *decision.patch), warnings=advice.trim(told))
 
 
-def _decide(jobset: JobSet, rules: Rules, operation: str, old: JobSet | None, beyond: Sequence[Problem]) -> Decision:
+def _decide(
+    jobset: ReviewedJobSet, rules: MutationRules, operation: str, old: ReviewedJobSet | None, beyond: Sequence[Problem]
+) -> Decision:
     head, keys = _head(jobset), rules.keys
     queue = checks.queue_of(head, keys)
     try:
-        parts = [_part(jobset, at, one, keys) for at, one in enumerate(_jobs(jobset))]
+        parts = [_read_part(jobset, at, one, keys) for at, one in enumerate(_jobs(jobset))]
         for part in parts:
             if part.request is not None:
                 check_offered(part.request, rules, head, queue)
@@ -109,7 +124,7 @@ def _decide(jobset: JobSet, rules: Rules, operation: str, old: JobSet | None, be
     if not (queue or asks or other_queues):
         return UNTOUCHED
     problems = [*checks.check_queue(head, _head(old) if old is not None else None, keys), *other_queues]
-    problems += [*_count(parts), *_managers(jobset, old), *beyond]
+    problems += [*_check_part_count(parts), *_managers(jobset, old), *beyond]
     if rules.require_queue:
         problems += checks.check_has_queue(asks, queue, keys)
     for part in parts:
@@ -117,7 +132,9 @@ def _decide(jobset: JobSet, rules: Rules, operation: str, old: JobSet | None, be
     return deny(problems) if problems else _admit(head, parts, rules, operation, old)
 
 
-def _admit(head: Job, parts: list[_Part], rules: Rules, operation: str, old: JobSet | None) -> Decision:
+def _admit(
+    head: ReviewedJob, parts: list[_Part], rules: MutationRules, operation: str, old: ReviewedJobSet | None
+) -> Decision:
     patch = tuple(chain.from_iterable(_stamp(part, rules.keys) for part in parts))
     if operation == CREATE:
         patch = (*_suspend(head, checks.queue_of(head, rules.keys)), *patch)
@@ -126,7 +143,7 @@ def _admit(head: Job, parts: list[_Part], rules: Rules, operation: str, old: Job
     return Decision(patch, advice.trim(_warnings(head, parts, rules)))
 
 
-def _stale_copies(old: JobSet, new: JobSet, keys: Keys) -> dict[int, dict[str, str]]:
+def _stale_copies(old: ReviewedJobSet, new: ReviewedJobSet, keys: Keys) -> dict[int, dict[str, str]]:
     """By replicated job, the copies in its pod template that say what was said above it before."""
     found = {}
     # By position: JobSet refuses replicated jobs that come, go or change their order.
@@ -137,21 +154,21 @@ def _stale_copies(old: JobSet, new: JobSet, keys: Keys) -> dict[int, dict[str, s
     return found
 
 
-def _without(jobset: JobSet, copies: Mapping[int, Mapping[str, str]]) -> JobSet:
+def _drop_annotations(jobset: ReviewedJobSet, copies: Mapping[int, Mapping[str, str]]) -> ReviewedJobSet:
     if not copies or jobset.spec is None:
         return jobset
     jobs = [_bare(job, copies[at]) if at in copies else job for at, job in enumerate(_jobs(jobset))]
     return structs.replace(jobset, spec=structs.replace(jobset.spec, replicated_jobs=jobs))
 
 
-def _bare(job: ReplicatedJob, copies: Mapping[str, str]) -> ReplicatedJob:
+def _bare(job: ReviewedReplicatedJob, copies: Mapping[str, str]) -> ReviewedReplicatedJob:
     if job.template is None or job.template.spec is None:
         return job
-    spec = structs.replace(job.template.spec, template=without(_template(job), copies))
+    spec = structs.replace(job.template.spec, template=without_annotations(_template(job), copies))
     return structs.replace(job, template=structs.replace(job.template, spec=spec))
 
 
-def _kept(bare: JobSet, copies: Mapping[int, Mapping[str, str]], keys: Keys) -> Iterator[Problem]:
+def _check_kept(bare: ReviewedJobSet, copies: Mapping[int, Mapping[str, str]], keys: Keys) -> Iterator[Problem]:
     """Annotations that would be gone from pod templates, which the JobSet's Jobs keep.
 
     A suspended JobSet has its Jobs already. When it is resumed, JobSet 0.12.0 unites annotations of the templates with
@@ -159,7 +176,7 @@ def _kept(bare: JobSet, copies: Mapping[int, Mapping[str, str]], keys: Keys) -> 
     """
     for at, stale in copies.items():
         try:
-            part = _part(bare, at, _jobs(bare)[at], keys)
+            part = _read_part(bare, at, _jobs(bare)[at], keys)
         except RequestError:
             return  # which is refused for that
         again = {*part.wishes, *([canonical(part.request, keys)[0]] if part.request is not None else [])}
@@ -172,23 +189,23 @@ def _kept(bare: JobSet, copies: Mapping[int, Mapping[str, str]], keys: Keys) -> 
                 )
 
 
-def _still_asked(old: JobSet, new: JobSet, keys: Keys) -> Iterator[str]:
+def _still_asked(old: ReviewedJobSet, new: ReviewedJobSet, keys: Keys) -> Iterator[str]:
     """Requests that were taken away, and count on."""
     for at, (was, now) in enumerate(zip(_jobs(old), _jobs(new), strict=False)):
         if left := still_asked(_above(old, at, was), _above(new, at, now), _template(now), keys):
             yield advice.on_taken_away(*left, keys, "JobSet", suspended=False)
 
 
-def _jobs(jobset: JobSet) -> list[ReplicatedJob]:
+def _jobs(jobset: ReviewedJobSet) -> list[ReviewedReplicatedJob]:
     return (jobset.spec.replicated_jobs if jobset.spec is not None else None) or []
 
 
-def _head(jobset: JobSet) -> Job:
+def _head(jobset: ReviewedJobSet) -> ReviewedJob:
     """What a JobSet has in common with a Job."""
-    return Job(jobset.metadata, JobSpec(jobset.spec.suspend) if jobset.spec is not None else None)
+    return ReviewedJob(jobset.metadata, ReviewedJobSpec(jobset.spec.suspend) if jobset.spec is not None else None)
 
 
-def _part(jobset: JobSet, at: int, job: ReplicatedJob, keys: Keys) -> _Part:
+def _read_part(jobset: ReviewedJobSet, at: int, job: ReviewedReplicatedJob, keys: Keys) -> _Part:
     """Raises RequestError."""
     spec, template = job.template.spec if job.template is not None else None, _template(job)
     above = _above(jobset, at, job)
@@ -196,21 +213,21 @@ def _part(jobset: JobSet, at: int, job: ReplicatedJob, keys: Keys) -> _Part:
     request = parse_places([*above, pods], keys)
     handed = {key: text for annotations, _ in above for key, text in annotations.items()}
     wishes = {key: handed[key] for key in (*WISHES, *keys.grouping) if key in handed}
-    return _Part(at, job.name, template, request, wishes, _pods(job, spec))
+    return _Part(at, job.name, template, request, wishes, _count_pods(job, spec))
 
 
-def _above(jobset: JobSet, at: int, job: ReplicatedJob) -> tuple[Place, Place]:
+def _above(jobset: ReviewedJobSet, at: int, job: ReviewedReplicatedJob) -> tuple[Place, Place]:
     """What stands above the pod template of a replicated job."""
     below = annotations_of(job.template.metadata if job.template is not None else None)
     return (annotations_of(jobset.metadata), JOB_PATH), (below, f"spec.replicatedJobs[{at}].template.{JOB_PATH}")
 
 
-def _template(job: ReplicatedJob) -> Pod:
+def _template(job: ReviewedReplicatedJob) -> ReviewedPod:
     spec = job.template.spec if job.template is not None else None
     return (spec.template if spec is not None else None) or _NO_POD
 
 
-def _pods(job: ReplicatedJob, spec: JobSpec | None) -> int:
+def _count_pods(job: ReviewedReplicatedJob, spec: ReviewedJobSpec | None) -> int:
     if spec is None:
         return 0
     at_once = 1 if spec.parallelism is None else spec.parallelism
@@ -228,7 +245,7 @@ def _problems(part: _Part, keys: Keys) -> Iterator[Problem]:
         yield Problem(INVALID, text)
 
 
-def _count(parts: list[_Part]) -> Iterator[Problem]:
+def _check_part_count(parts: list[_Part]) -> Iterator[Problem]:
     # A Workload cannot say more, and the controller could not make one: better told here than never placed.
     if len(parts) > MOST:
         yield Problem(INVALID, f"spec.replicatedJobs: Too many: {len(parts)}: a workload has at most {MOST} pod sets")
@@ -238,7 +255,7 @@ def _count(parts: list[_Part]) -> Iterator[Problem]:
         yield Problem(INVALID, text)
 
 
-def _managers(jobset: JobSet, old: JobSet | None) -> Iterator[Problem]:
+def _managers(jobset: ReviewedJobSet, old: ReviewedJobSet | None) -> Iterator[Problem]:
     """Who manages a JobSet or the Jobs that it makes cannot change behind our back."""
     if old is not None and (before := _manager(old)) is not None:
         yield Problem(
@@ -247,12 +264,12 @@ def _managers(jobset: JobSet, old: JobSet | None) -> Iterator[Problem]:
         )
     for at, job in enumerate(_jobs(jobset)):
         spec = job.template.spec if job.template is not None else None
-        if (manager := other_manager(Job(spec=spec), JOB_CONTROLLER)) is not None:
+        if (manager := other_manager(ReviewedJob(spec=spec), JOB_CONTROLLER)) is not None:
             text = f'Forbidden: "{manager}": nobody would create pods for it here: set spec.managedBy of the JobSet'
             yield Problem(INVALID, f"spec.replicatedJobs[{at}].template.spec.managedBy: {text}")
 
 
-def _queues_below(jobset: JobSet, queue: str, keys: Keys) -> Iterator[Problem]:
+def _queues_below(jobset: ReviewedJobSet, queue: str, keys: Keys) -> Iterator[Problem]:
     """Queues on Job templates that are not the JobSet's."""
     for at, job in enumerate(_jobs(jobset)):
         name = labels_of(job.template.metadata if job.template is not None else None).get(keys.queue_name)
@@ -270,33 +287,35 @@ def _pointer(at: int) -> str:
     return f"/spec/replicatedJobs/{at}/template/spec/template"
 
 
-def _suspend(head: Job, queue: str) -> Iterator[Add]:
+def _suspend(head: ReviewedJob, queue: str) -> Iterator[Add]:
     if queue and not is_suspended(head):
         yield Add("/spec/suspend", value=True)
 
 
-def _warnings(head: Job, parts: list[_Part], rules: Rules) -> Iterator[str]:
+def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> Iterator[str]:
     yield from advice.on_queue(head, rules.keys, route_of(head, rules), known=rules.flavors is not None)
     for part in parts:
         if part.request is not None:
             yield from advice.on_level(
-                named(part.request, names_for(rules, head)), offered(rules, head), unchecked=rules.flavors is None
+                with_label_keys(part.request, names_for(rules, head)),
+                offered(rules, head),
+                unchecked=rules.flavors is None,
             )
         yield from advice.on_template(part.template, part.path)
 
 
-def _changed(old: JobSet, new: JobSet, keys: Keys) -> bool:
+def _is_relevant_change(old: ReviewedJobSet, new: ReviewedJobSet, keys: Keys) -> bool:
     """Whether an update touches requests, queue, gates or manager. Of a JobSet that goes nothing matters any more."""
     if new.metadata is not None and new.metadata.deletion_timestamp:
         return False
-    return _asked(old, keys) != _asked(new, keys) or _manager(old) != _manager(new)
+    return _relevant_fields(old, keys) != _relevant_fields(new, keys) or _manager(old) != _manager(new)
 
 
-def _manager(jobset: JobSet) -> str | None:
+def _manager(jobset: ReviewedJobSet) -> str | None:
     return other_manager(jobset, JOB_SET_CONTROLLER)
 
 
-def _asked(jobset: JobSet, keys: Keys) -> list[object]:
+def _relevant_fields(jobset: ReviewedJobSet, keys: Keys) -> list[object]:
     found: list[object] = [labels_of(jobset.metadata).get(keys.queue_name)]
     places = [jobset.metadata]
     for job in _jobs(jobset):

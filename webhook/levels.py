@@ -15,7 +15,7 @@ from kube.informer import Event, Informer
 from kube.kept import KeptParts
 from kube.objects import Condition, FlavorTopology, Object, ResourceFlavor, Struct, condition
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, Resource
-from webhook.checks import Flavors, Route, Routes
+from webhook.checks import Flavors, QueueRoute, Routes
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,7 @@ OPEN = "None"  # stopPolicy of a queue that admits
 _IN_SPEC = frozenset({Reason.QUEUE_STOPPED, Reason.NO_QUEUE})
 
 
-class Offer(NamedTuple):
+class LevelOffer(NamedTuple):
     """What jobs may ask for."""
 
     flavors: Flavors
@@ -35,10 +35,10 @@ class Offer(NamedTuple):
 class LevelSource(Protocol):
     """Something that knows what is offered, perhaps after a while."""
 
-    def current(self) -> Offer | None:
+    def current_offer(self) -> LevelOffer | None:
         """What is offered, another object after each change; None as long as it is not known."""
 
-    async def wait(self, seconds: float) -> None:
+    async def wait_for_levels(self, seconds: float) -> None:
         """Wait until it is known, but no longer than this."""
 
 
@@ -46,13 +46,13 @@ class FixedLevels:
     """What is offered is known from the start, for tests and benchmarks."""
 
     def __init__(self, flavors: Flavors, queues: Routes | None = None) -> None:
-        self._offer = Offer(flavors, queues or {})
+        self._offer = LevelOffer(flavors, queues or {})
 
-    def current(self) -> Offer | None:
+    def current_offer(self) -> LevelOffer | None:
         """What was given."""
         return self._offer
 
-    async def wait(self, seconds: float) -> None:
+    async def wait_for_levels(self, seconds: float) -> None:
         """Nothing to wait for."""
 
 
@@ -98,7 +98,7 @@ class FlavorLevels:
         self._local: dict[str, _Seen] = {}
         self._cluster: dict[str, _Seen] = {}
         self._known = asyncio.Event()
-        self._offer: Offer | None = None
+        self._offer: LevelOffer | None = None
         self._informers: tuple[Informer[ResourceFlavor] | Informer[_Queue], ...] = (
             Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor, clock=clock),
             self._queues(client, LOCAL_QUEUES, self._local, clock),
@@ -112,16 +112,16 @@ class FlavorLevels:
             client, kind, _Queue, on_event=lambda event: self._on_queue(seen, event), clock=clock, kept=kept
         )
 
-    def current(self) -> Offer | None:
+    def current_offer(self) -> LevelOffer | None:
         """What is offered now; None before everything is listed."""
         # All three lists first: a queue without its ClusterQueue would be told to its users as missing.
         if self._offer is None and self._known.is_set():
             flavors = {name: topology.levels for name, topology in self._flavors.items()}
             names = LevelNames.read((name, found.levels, found.names) for name, found in self._flavors.items())
-            self._offer = Offer(flavors, dict(self._routes()), names)
+            self._offer = LevelOffer(flavors, dict(self._routes()), names)
         return self._offer
 
-    async def wait(self, seconds: float) -> None:
+    async def wait_for_levels(self, seconds: float) -> None:
         """Wait for the first lists, but no longer than this."""
         if not self._known.is_set():
             try:
@@ -163,7 +163,7 @@ class FlavorLevels:
                 del self._flavors[event.key]
 
     def _on_queue(self, queues: dict[str, _Seen], event: Event[_Queue]) -> None:
-        seen = None if event.new is None else _seen(event.new)
+        seen = None if event.new is None else _relevant_queue(event.new)
         if queues.get(event.key) != seen:
             self._offer = None
             if seen is None:
@@ -171,13 +171,13 @@ class FlavorLevels:
             else:
                 queues[event.key] = seen
 
-    def _routes(self) -> Iterator[tuple[tuple[str, str], Route]]:
+    def _routes(self) -> Iterator[tuple[tuple[str, str], QueueRoute]]:
         for key, local in self._local.items():
             namespace, _, name = key.partition("/")
             yield (namespace, name), _route(local, self._cluster.get(local.cluster_queue))
 
 
-def _seen(queue: _Queue) -> _Seen:
+def _relevant_queue(queue: _Queue) -> _Seen:
     spec, active = queue.spec, condition(queue.status.conditions, "Active")
     flavors = tuple(flavor.name for group in spec.resource_groups or () for flavor in group.flavors)
     # The message of a condition counts only where the specs do not say why: a status comes later than they do.
@@ -185,12 +185,12 @@ def _seen(queue: _Queue) -> _Seen:
     return _Seen(spec.cluster_queue, flavors, spec.stop_policy, active.message if active and inactive else "")
 
 
-def _route(local: _Seen, cluster: _Seen | None) -> Route:
+def _route(local: _Seen, cluster: _Seen | None) -> QueueRoute:
     """Where a local queue leads, and why nothing is admitted there now."""
     name = local.cluster_queue
     if cluster is None:
-        return Route(name, None, f"its ClusterQueue {name} does not exist")
+        return QueueRoute(name, None, f"its ClusterQueue {name} does not exist")
     for what, queue in (("it", local), (f"its ClusterQueue {name}", cluster)):
         if queue.stop != OPEN:
-            return Route(name, cluster.flavors, f"{what} is on hold (stopPolicy {queue.stop})")
-    return Route(name, cluster.flavors, local.inactive)
+            return QueueRoute(name, cluster.flavors, f"{what} is on hold (stopPolicy {queue.stop})")
+    return QueueRoute(name, cluster.flavors, local.inactive)

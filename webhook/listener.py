@@ -18,7 +18,7 @@ from typing import Self
 import structlog
 
 from clock import Clock
-from webhook.crowd import Crowd, Place
+from webhook.crowd import Crowd, CrowdPlace
 
 # Newcomers without a place wait here, in the kernel, at no cost to us.
 BACKLOG = 1024
@@ -28,7 +28,7 @@ _LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 log = structlog.get_logger(__name__)
 
-Make = Callable[[Place], asyncio.Protocol]
+Make = Callable[[CrowdPlace], asyncio.Protocol]
 
 
 class Listener:
@@ -148,15 +148,15 @@ class Listener:
             self._held = accepted if place is None else None
             if place is None:
                 # By the clock as well as by the crowd: a client that becomes slow tells nobody.
-                self._pause(self.crowd.wait(now))
+                self._pause(self.crowd.seconds_to_wait(now))
                 self.crowd.await_room(self._watch)
                 return False
-            task = making.begin(self._loop.create_task(self._connect(accepted, place)))
+            task = making.start_task(self._loop.create_task(self._connect(accepted, place)))
             self._making.add(task)
             task.add_done_callback(self._making.discard)
         return True
 
-    async def _connect(self, accepted: socket.socket, place: Place) -> None:
+    async def _connect(self, accepted: socket.socket, place: CrowdPlace) -> None:
         handshake, goodbye = self._seconds
         try:
             await self._loop.connect_accepted_socket(
@@ -181,7 +181,7 @@ class _Making:
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+    def start_task(self, task: "asyncio.Task[None]") -> "asyncio.Task[None]":
         """This task makes it; returns it."""
         self._task = task
         return task

@@ -11,16 +11,16 @@ from typing import Generic, TypeVar
 from crds.constants import GROUP, Keys
 from webhook.checks import Problem
 from webhook.jobsets import mutate_jobset
-from webhook.mutate import CREATE, Decision, Rules, mutate_job, mutate_pod
+from webhook.mutate import CREATE, Decision, MutationRules, mutate_job, mutate_pod
 from webhook.objects import (
     Gate,
-    Job,
-    JobSet,
-    JobSpec,
-    Metadata,
-    OwnerReference,
-    Pod,
-    PodSpec,
+    ReviewedJob,
+    ReviewedJobSet,
+    ReviewedJobSpec,
+    ReviewedMetadata,
+    ReviewedOwner,
+    ReviewedPod,
+    ReviewedPodSpec,
     controller_of,
     is_of_a_job,
     labels_of,
@@ -42,16 +42,18 @@ JobKey = tuple[AnnotationsKey, QueueKey, Counts | None]
 T = TypeVar("T")
 
 
-class Decisions(Generic[T]):
+class DecisionMemo(Generic[T]):
     """Decisions under one set of rules. ``finish`` makes of a decision what shall be kept (its bytes on the wire)."""
 
-    def __init__(self, rules: Rules, finish: Callable[[Decision], T]) -> None:
+    def __init__(self, rules: MutationRules, finish: Callable[[Decision], T]) -> None:
         self.rules = rules
         self._finish = finish
         self._prefixes = (f"{rules.keys.domain}/", f"{GROUP}/")
         self._kept: dict[PodKey | JobKey, T] = {}
 
-    def on_pod(self, pod: Pod, operation: str = CREATE, old: Pod | None = None, beyond: Sequence[Problem] = ()) -> T:
+    def decide_pod(
+        self, pod: ReviewedPod, operation: str = CREATE, old: ReviewedPod | None = None, beyond: Sequence[Problem] = ()
+    ) -> T:
         """What `mutate.mutate_pod` decides."""
         queued = self.rules.keys.queue_name in labels_of(pod.metadata)  # its name may be wrong in many ways
         # A decision that is kept depends on its key alone, which has no queue, old object or limits of large ones.
@@ -60,10 +62,12 @@ class Decisions(Generic[T]):
         key = self._pod_key(pod)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._keep(key, self._finish(mutate_pod(_pod(key, self.rules.keys.pod_group), self.rules)))
+            kept = self._keep_decision(key, self._finish(mutate_pod(_pod(key, self.rules.keys.pod_group), self.rules)))
         return kept
 
-    def on_job(self, job: Job, operation: str = CREATE, old: Job | None = None, beyond: Sequence[Problem] = ()) -> T:
+    def on_job(
+        self, job: ReviewedJob, operation: str = CREATE, old: ReviewedJob | None = None, beyond: Sequence[Problem] = ()
+    ) -> T:
         """What `mutate.mutate_job` decides."""
         grouped = job.spec is not None and job.spec.scheduling is not None  # few say anything of their PodGroup
         if operation != CREATE or beyond or grouped:
@@ -71,16 +75,20 @@ class Decisions(Generic[T]):
         key = self._job_key(job)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._keep(key, self._finish(mutate_job(_job(key, self.rules.keys), self.rules)))
+            kept = self._keep_decision(key, self._finish(mutate_job(_job(key, self.rules.keys), self.rules)))
         return kept
 
     def on_jobset(
-        self, jobset: JobSet, operation: str = CREATE, old: JobSet | None = None, beyond: Sequence[Problem] = ()
+        self,
+        jobset: ReviewedJobSet,
+        operation: str = CREATE,
+        old: ReviewedJobSet | None = None,
+        beyond: Sequence[Problem] = (),
     ) -> T:
         """What `jobsets.mutate_jobset` decides. Few are made, and hardly two alike: nothing is kept."""
         return self._finish(mutate_jobset(jobset, self.rules, operation, old, beyond))
 
-    def _keep(self, key: PodKey | JobKey, made: T) -> T:
+    def _keep_decision(self, key: PodKey | JobKey, made: T) -> T:
         if len(self._kept) >= MAX_ENTRIES:
             # All at once: that is rare, and costs less than to keep an order on each look-up.
             self._kept.clear()
@@ -88,13 +96,13 @@ class Decisions(Generic[T]):
             self._kept[key] = made
         return made
 
-    def _pod_key(self, pod: Pod) -> PodKey:
+    def _pod_key(self, pod: ReviewedPod) -> PodKey:
         metadata = pod.metadata
         labels = metadata.labels if metadata is not None else None
         grouped = bool(labels and labels.get(self.rules.keys.pod_group))
         return self._annotations_key(metadata), _spec_key(pod.spec), _owner_key(metadata), grouped
 
-    def _job_key(self, job: Job) -> JobKey:
+    def _job_key(self, job: ReviewedJob) -> JobKey:
         metadata, spec = job.metadata, job.spec
         labels = metadata.labels if metadata is not None else None
         name = labels.get(self.rules.keys.queue_name) if labels else None
@@ -105,7 +113,7 @@ class Decisions(Generic[T]):
             counts = (spec.suspend, spec.parallelism, spec.completions, spec.managed_by, template)
         return self._annotations_key(metadata), queue, counts
 
-    def _annotations_key(self, metadata: Metadata | None) -> AnnotationsKey:
+    def _annotations_key(self, metadata: ReviewedMetadata | None) -> AnnotationsKey:
         if metadata is None:
             return None
         annotations = metadata.annotations
@@ -119,50 +127,50 @@ class Decisions(Generic[T]):
         return tuple(ours)
 
 
-def _spec_key(spec: PodSpec | None) -> SpecKey:
+def _spec_key(spec: ReviewedPodSpec | None) -> SpecKey:
     if spec is None:
         return None
     gates = spec.scheduling_gates
     return spec.node_name, spec.scheduler_name, None if gates is None else tuple([gate.name for gate in gates])
 
 
-def _owner_key(metadata: Metadata | None) -> str | None:
+def _owner_key(metadata: ReviewedMetadata | None) -> str | None:
     """What matters of a pod's controller: None where it has none, "Job", or "" for any other."""
     if metadata is None or not metadata.owner_references or controller_of(metadata) is None:
         return None
     return "Job" if is_of_a_job(metadata) else ""
 
 
-def _pod(key: PodKey, group_label: str) -> Pod:
+def _pod(key: PodKey, group_label: str) -> ReviewedPod:
     """The object that a key stands for."""
     annotations, spec, owner, grouped = key
     metadata = None
     if annotations is not None:
         labels = {group_label: "group"} if grouped else None
-        owners = None if owner is None else [OwnerReference("batch/v1" if owner else "", owner, controller=True)]
-        metadata = Metadata(dict(annotations), labels, owner_references=owners)
-    return Pod(metadata, None if spec is None else _spec(spec))
+        owners = None if owner is None else [ReviewedOwner("batch/v1" if owner else "", owner, controller=True)]
+        metadata = ReviewedMetadata(dict(annotations), labels, owner_references=owners)
+    return ReviewedPod(metadata, None if spec is None else _spec(spec))
 
 
-def _job(key: JobKey, keys: Keys) -> Job:
+def _job(key: JobKey, keys: Keys) -> ReviewedJob:
     annotations, queue, counts = key
     metadata = _metadata(annotations, queue, keys.queue_name)
     if counts is None:
-        return Job(metadata)
+        return ReviewedJob(metadata)
     suspend, parallelism, completions, manager, template = counts
     pod = None if template is None else _pod(template, keys.pod_group)
-    return Job(metadata, JobSpec(suspend, parallelism, completions, pod, manager))
+    return ReviewedJob(metadata, ReviewedJobSpec(suspend, parallelism, completions, pod, manager))
 
 
-def _metadata(annotations: AnnotationsKey, queue: QueueKey = None, queue_label: str = "") -> Metadata | None:
+def _metadata(annotations: AnnotationsKey, queue: QueueKey = None, queue_label: str = "") -> ReviewedMetadata | None:
     if annotations is None:
         return None
     if queue is None:
-        return Metadata(dict(annotations))
+        return ReviewedMetadata(dict(annotations))
     namespace, name = queue
-    return Metadata(dict(annotations), {queue_label: name}, namespace)
+    return ReviewedMetadata(dict(annotations), {queue_label: name}, namespace)
 
 
-def _spec(key: tuple[str | None, str | None, tuple[str, ...] | None]) -> PodSpec:
+def _spec(key: tuple[str | None, str | None, tuple[str, ...] | None]) -> ReviewedPodSpec:
     node, scheduler, gates = key
-    return PodSpec(node, scheduler, None if gates is None else [Gate(name) for name in gates])
+    return ReviewedPodSpec(node, scheduler, None if gates is None else [Gate(name) for name in gates])

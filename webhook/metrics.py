@@ -36,7 +36,7 @@ class PathStats:
         self.seconds += seconds
 
 
-class Metrics(Collector):
+class WebhookMetrics(Collector):
     """Everything there is to see of one webhook.
 
     ``expiry``: end of its certificate in Unix seconds, or None. ``connections``: how many there are for reviews.

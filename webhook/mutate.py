@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from crds.constants import JOB_CONTROLLER, Keys
-from crds.levels import NO_NAMES, LevelNames, check_level, named
+from crds.levels import NO_NAMES, LevelNames, check_level, with_label_keys
 from crds.native_groups import JOB_SCHEDULING, agreed
 from crds.request import (
     JOB_PATH,
@@ -40,15 +40,15 @@ from crds.request import (
 from crds.slices import Place
 from engine.model import Policy
 from webhook import advice, checks
-from webhook.changed_mind import stale_copies, still_asked, without
-from webhook.checks import INVALID, Flavors, Problem, Route, Routes
+from webhook.changed_mind import stale_copies, still_asked, without_annotations
+from webhook.checks import INVALID, Flavors, Problem, QueueRoute, Routes
 from webhook.objects import (
     Gate,
-    Job,
-    JobSet,
-    Metadata,
-    Pod,
-    PodSpec,
+    ReviewedJob,
+    ReviewedJobSet,
+    ReviewedMetadata,
+    ReviewedPod,
+    ReviewedPodSpec,
     annotations_of,
     is_of_a_job,
     is_suspended,
@@ -63,7 +63,7 @@ _TEMPLATE = "spec.template."
 _TEMPLATE_POINTER = "/spec/template"
 
 
-class Rules(msgspec.Struct, frozen=True):
+class MutationRules(msgspec.Struct, frozen=True):
     """What a decision depends on beside the object. ``flavors`` None: neither they nor the queues are known yet.
 
     ``require_queue``: whoever asks for a topology has to name a queue.
@@ -92,12 +92,16 @@ class Decision(NamedTuple):
 
 
 UNTOUCHED = Decision()
-_NO_TEMPLATE = Pod()
+_NO_TEMPLATE = ReviewedPod()
 _NO_WISHES: Mapping[str, str] = {}
 
 
 def mutate_job(
-    job: Job, rules: Rules, operation: str = CREATE, old: Job | None = None, beyond: Sequence[Problem] = ()
+    job: ReviewedJob,
+    rules: MutationRules,
+    operation: str = CREATE,
+    old: ReviewedJob | None = None,
+    beyond: Sequence[Problem] = (),
 ) -> Decision:
     """Decide about a Job that is created or updated (``old``: what it was).
 
@@ -109,13 +113,13 @@ def mutate_job(
         return _decide_job(job, rules, operation, old, beyond)
     if old is None or not _request_changed(old, job, rules.keys):
         return _scale_job(job, old, rules.keys)
-    was, now, template = _said(old), _said(job), _template(job)
+    was, now, template = _places_above_template(old), _places_above_template(job), _template(job)
     copies = stale_copies(was, now, (_template(old), template), rules.keys)
     # Both states count: where this update resumes the Job, pods are made at once of the template as it is.
     if copies and not (is_suspended(old) and is_suspended(job)):
         return deny([cannot_change(next(iter(copies.values())), "Job")])
     # Decided without the old copies, which would contradict what is asked for now.
-    bare = _with_template(job, without(template, copies)) if copies else job
+    bare = _with_template(job, without_annotations(template, copies)) if copies else job
     decision = _decide_job(bare, rules, operation, old, beyond)
     if decision.denied:
         return decision
@@ -139,7 +143,9 @@ def cannot_change(field: str, kind: str) -> Problem:
     )
 
 
-def _decide_job(job: Job, rules: Rules, operation: str, old: Job | None, beyond: Sequence[Problem]) -> Decision:
+def _decide_job(
+    job: ReviewedJob, rules: MutationRules, operation: str, old: ReviewedJob | None, beyond: Sequence[Problem]
+) -> Decision:
     template, queue = _template(job), checks.queue_of(job, rules.keys)
     try:
         request = parse_job_request(annotations_of(job.metadata), annotations_of(template.metadata), rules.keys)
@@ -148,7 +154,7 @@ def _decide_job(job: Job, rules: Rules, operation: str, old: Job | None, beyond:
         if request is not None:
             check_offered(request, rules, job, queue)
         if level := _level_of_group(job):
-            meant = named(request, names_for(rules, job)) if request is not None else None
+            meant = with_label_keys(request, names_for(rules, job)) if request is not None else None
             both = agreed(meant, level, JOB_SCHEDULING)
             check_offered(both, rules, job, queue)
     except RequestError as error:
@@ -168,13 +174,13 @@ def _decide_job(job: Job, rules: Rules, operation: str, old: Job | None, beyond:
     return _admit_job(job, wanted, rules, operation, old)
 
 
-def _level_of_group(job: Job) -> str:
+def _level_of_group(job: ReviewedJob) -> str:
     """The level that its spec.scheduling requires; "" for none."""
     scheduling = job.spec.scheduling if job.spec is not None else None
     return scheduling.level if scheduling is not None else ""
 
 
-def _scale_job(job: Job, old: Job | None, keys: Keys) -> Decision:
+def _scale_job(job: ReviewedJob, old: ReviewedJob | None, keys: Keys) -> Decision:
     """A Job whose request stays may have more or fewer pods, but of slices whole ones."""
     if old is None or old.spec is None or job.spec is None:
         return UNTOUCHED
@@ -189,10 +195,10 @@ def _scale_job(job: Job, old: Job | None, keys: Keys) -> Decision:
 
 
 def mutate_pod(
-    pod: Pod,
-    rules: Rules,
+    pod: ReviewedPod,
+    rules: MutationRules,
     operation: str = CREATE,
-    old: Pod | None = None,  # noqa: ARG001
+    old: ReviewedPod | None = None,  # noqa: ARG001
     beyond: Sequence[Problem] = (),
 ) -> Decision:
     """Decide about a Pod that is created. ``beyond``: what else is wrong with it, should it be ours.
@@ -224,7 +230,9 @@ def mutate_pod(
     if checked:
         return Decision(patch) if patch else UNTOUCHED
     warnings = chain(
-        advice.on_level(named(request, names_for(rules, pod)), offered(rules, pod), unchecked=rules.flavors is None),
+        advice.on_level(
+            with_label_keys(request, names_for(rules, pod)), offered(rules, pod), unchecked=rules.flavors is None
+        ),
         advice.on_template(pod, ""),
         advice.on_wishes(pod),
         advice.on_lone_total(pod, rules.keys),
@@ -233,7 +241,9 @@ def mutate_pod(
     return Decision(patch, advice.trim(warnings))
 
 
-def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, old: Job | None) -> Decision:
+def _admit_job(
+    job: ReviewedJob, request: ParsedRequest, rules: MutationRules, operation: str, old: ReviewedJob | None
+) -> Decision:
     template = _template(job)
     patch = tuple(stamp(template, request, rules.keys, _TEMPLATE_POINTER, _handed_down(job, rules.keys)))
     if operation == CREATE:
@@ -243,8 +253,10 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
         return Decision(warnings=advice.trim(iter((advice.on_late_request(request.field, "Job"),))))
     warnings = chain(
         advice.on_queue(job, rules.keys, route_of(job, rules), known=rules.flavors is not None),
-        advice.on_counts(job, named(request, names_for(rules, job))),
-        advice.on_level(named(request, names_for(rules, job)), offered(rules, job), unchecked=rules.flavors is None),
+        advice.on_counts(job, with_label_keys(request, names_for(rules, job))),
+        advice.on_level(
+            with_label_keys(request, names_for(rules, job)), offered(rules, job), unchecked=rules.flavors is None
+        ),
         advice.on_template(template, _TEMPLATE),
         advice.on_wishes(template, job),
         _spelling(job, rules.keys),
@@ -252,35 +264,35 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
     return Decision(patch, advice.trim(warnings))
 
 
-def _leave_job(job: Job, keys: Keys) -> Decision:
+def _leave_job(job: ReviewedJob, keys: Keys) -> Decision:
     """A Job without a request is left alone, whatever else it says; it is told of what then has no effect."""
     return Decision(warnings=advice.trim(chain(advice.on_lone_wishes(job, keys), _spelling(job, keys))))
 
 
-def other_manager(job: Job | JobSet, own: str) -> str | None:
+def other_manager(job: ReviewedJob | ReviewedJobSet, own: str) -> str | None:
     """Which controller manages it, where that is not the one that comes with its kind (``own``)."""
     manager = job.spec.managed_by if job.spec is not None else None
     return manager if manager != own else None
 
 
-def _handed_down(job: Job, keys: Keys) -> dict[str, str]:
+def _handed_down(job: ReviewedJob, keys: Keys) -> dict[str, str]:
     """What goes with the request and stands on the Job: its pods carry it too."""
     annotations = annotations_of(job.metadata)
     return {key: annotations[key] for key in (*WISHES, *keys.grouping) if key in annotations}
 
 
-def route_of(job: Job | Pod, rules: Rules) -> Route | None:
+def route_of(job: ReviewedJob | ReviewedPod, rules: MutationRules) -> QueueRoute | None:
     """Where the queue of a Job or pod leads; None where it has none, or there is none of that name."""
     namespace = (job.metadata.namespace if job.metadata is not None else None) or ""
     return rules.queues.get((namespace, checks.queue_of(job, rules.keys)))
 
 
-def names_for(rules: Rules, job: Job | Pod) -> LevelNames:
+def names_for(rules: MutationRules, job: ReviewedJob | ReviewedPod) -> LevelNames:
     """By which a Job or pod may ask for levels: where its queue is known, what the flavors of that call so."""
-    return rules.names.within(offered(rules, job))
+    return rules.names.from_flavors(offered(rules, job))
 
 
-def offered(rules: Rules, job: Job | Pod) -> Flavors:
+def offered(rules: MutationRules, job: ReviewedJob | ReviewedPod) -> Flavors:
     """The flavors with a topology that a Job or pod may be given: those of its queue, where that is known."""
     route, flavors = route_of(job, rules), rules.flavors or {}
     if route is None or route.flavors is None:
@@ -288,7 +300,7 @@ def offered(rules: Rules, job: Job | Pod) -> Flavors:
     return {name: flavors[name] for name in route.flavors if name in flavors}
 
 
-def check_offered(request: ParsedRequest, rules: Rules, job: Job | Pod, queue: str) -> None:
+def check_offered(request: ParsedRequest, rules: MutationRules, job: ReviewedJob | ReviewedPod, queue: str) -> None:
     """The level is one of a flavor that it may be given. Who asks for none may be given a flavor without any."""
     # Before the flavors are known nothing is refused: the pods are gated, and the controller judges the level later.
     if rules.flavors is None or (queue and request.policy is Policy.UNCONSTRAINED):
@@ -297,7 +309,7 @@ def check_offered(request: ParsedRequest, rules: Rules, job: Job | Pod, queue: s
     known = route is not None and route.flavors is not None
     of = f" of ClusterQueue {route.cluster_queue}" if route and known else ""
     names = names_for(rules, job)
-    check_level(named(request, names), offered(rules, job), of=of, names=names)
+    check_level(with_label_keys(request, names), offered(rules, job), of=of, names=names)
 
 
 def deny(problems: Sequence[Problem]) -> Decision:
@@ -308,19 +320,19 @@ def deny(problems: Sequence[Problem]) -> Decision:
     return Decision(denied=Problem(max(problem.code for problem in problems), message))
 
 
-def _spelling(job: Job, keys: Keys) -> Iterator[str]:
+def _spelling(job: ReviewedJob, keys: Keys) -> Iterator[str]:
     yield from advice.on_spelling(annotations_of(job.metadata), keys, JOB_PATH)
     yield from advice.on_spelling(annotations_of(_template(job).metadata), keys, TEMPLATE_PATH)
 
 
-def _suspend(job: Job, keys: Keys) -> Iterator[Add]:
+def _suspend(job: ReviewedJob, keys: Keys) -> Iterator[Add]:
     """A Job with a queue waits for its turn before it makes pods."""
     if checks.queue_of(job, keys) and not is_suspended(job):
         yield Add("/spec/suspend", value=True)
 
 
 def stamp(  # noqa: PLR0917
-    pod: Pod,
+    pod: ReviewedPod,
     request: ParsedRequest,
     keys: Keys,
     at: str,
@@ -345,7 +357,7 @@ def stamp(  # noqa: PLR0917
             yield Add(f"{at}/spec/schedulingGates", [gate])
 
 
-def _add_annotations(metadata: Metadata | None, missing: dict[str, str], at: str) -> Iterator[Add]:
+def _add_annotations(metadata: ReviewedMetadata | None, missing: dict[str, str], at: str) -> Iterator[Add]:
     """The least that adds them: parents are made only where there are none."""
     if metadata is None:
         yield Add(at, {"annotations": missing})
@@ -362,29 +374,29 @@ def _escape(segment: str) -> str:
     return segment.replace("~", "~0").replace("/", "~1")
 
 
-def has_gate(spec: PodSpec | None, keys: Keys) -> bool:
+def has_gate(spec: ReviewedPodSpec | None, keys: Keys) -> bool:
     """Whether a pod (template) carries our gate."""
     gates = spec.scheduling_gates if spec is not None else None
     return any(gate.name == keys.gate for gate in gates or ())
 
 
-def _template(job: Job) -> Pod:
+def _template(job: ReviewedJob) -> ReviewedPod:
     """The pod template; an empty one, which `checks` refuse, where there is none."""
     return (job.spec.template if job.spec is not None else None) or _NO_TEMPLATE
 
 
-def _said(job: Job) -> tuple[Place, ...]:
+def _places_above_template(job: ReviewedJob) -> tuple[Place, ...]:
     """What a Job says of its pods above their template."""
     return ((annotations_of(job.metadata), JOB_PATH),)
 
 
-def _with_template(job: Job, template: Pod) -> Job:
+def _with_template(job: ReviewedJob, template: ReviewedPod) -> ReviewedJob:
     if job.spec is None:
         return job
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
 
 
-def _request_changed(old: Job, new: Job, keys: Keys) -> bool:
+def _request_changed(old: ReviewedJob, new: ReviewedJob, keys: Keys) -> bool:
     """Whether an update touches request or queue, or takes the gate. Of a Job that goes nothing matters any more."""
     # Its finalizers have to go, whatever is wrong with it.
     if new.metadata is not None and new.metadata.deletion_timestamp:
@@ -395,6 +407,6 @@ def _request_changed(old: Job, new: Job, keys: Keys) -> bool:
     return _requests(old, keys) != _requests(new, keys) or checks.queue_of(old, keys) != checks.queue_of(new, keys)
 
 
-def _requests(job: Job, keys: Keys) -> tuple[dict[str, str], ...]:
+def _requests(job: ReviewedJob, keys: Keys) -> tuple[dict[str, str], ...]:
     places = (annotations_of(job.metadata), annotations_of(_template(job).metadata))
     return tuple({key: place[key] for key in (*keys.requests, *WISHES) if key in place} for place in places)

@@ -10,7 +10,7 @@ class _Struct(msgspec.Struct, gc=False, rename="camel"):
     pass
 
 
-class OwnerReference(_Struct):
+class ReviewedOwner(_Struct):
     """Who an object belongs to."""
 
     api_version: str = ""
@@ -18,14 +18,14 @@ class OwnerReference(_Struct):
     controller: bool | None = None
 
 
-class Metadata(_Struct):
+class ReviewedMetadata(_Struct):
     """Metadata of a Job, a Pod or a pod template."""
 
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     namespace: str | None = None
     deletion_timestamp: str | None = None
-    owner_references: list[OwnerReference] | None = None
+    owner_references: list[ReviewedOwner] | None = None
 
 
 class Gate(_Struct):
@@ -34,7 +34,7 @@ class Gate(_Struct):
     name: str = ""
 
 
-class PodSpec(_Struct):
+class ReviewedPodSpec(_Struct):
     """Where a pod is to go, and what holds it."""
 
     node_name: str | None = None
@@ -42,14 +42,14 @@ class PodSpec(_Struct):
     scheduling_gates: list[Gate] | None = None
 
 
-class Pod(_Struct):
+class ReviewedPod(_Struct):
     """A Pod, or a pod template."""
 
-    metadata: Metadata | None = None
-    spec: PodSpec | None = None
+    metadata: ReviewedMetadata | None = None
+    spec: ReviewedPodSpec | None = None
 
 
-class TopologyKey(_Struct):
+class ReviewedTopologyKey(_Struct):
     """The node label of which all pods of a Job are to have one value."""
 
     key: str = ""
@@ -58,7 +58,7 @@ class TopologyKey(_Struct):
 class SchedulingConstraints(_Struct):
     """Where the pods of a Job go."""
 
-    topology: list[TopologyKey] | None = None
+    topology: list[ReviewedTopologyKey] | None = None
 
 
 class Scheduling(_Struct):
@@ -74,76 +74,76 @@ class Scheduling(_Struct):
         return found[0].key if found else ""
 
 
-class JobSpec(_Struct):
+class ReviewedJobSpec(_Struct):
     """A Job's spec."""
 
     suspend: bool | None = None
     parallelism: int | None = None
     completions: int | None = None
-    template: Pod | None = None
+    template: ReviewedPod | None = None
     managed_by: str | None = None
     scheduling: Scheduling | None = None
 
 
-class Job(_Struct):
+class ReviewedJob(_Struct):
     """A Job."""
 
-    metadata: Metadata | None = None
-    spec: JobSpec | None = None
+    metadata: ReviewedMetadata | None = None
+    spec: ReviewedJobSpec | None = None
 
 
-class JobTemplate(_Struct):
+class ReviewedJobTemplate(_Struct):
     """What each Job of a replicated job is made from."""
 
-    metadata: Metadata | None = None
-    spec: JobSpec | None = None
+    metadata: ReviewedMetadata | None = None
+    spec: ReviewedJobSpec | None = None
 
 
-class ReplicatedJob(_Struct):
+class ReviewedReplicatedJob(_Struct):
     """Jobs alike."""
 
     name: str = ""
     replicas: int | None = None
-    template: JobTemplate | None = None
+    template: ReviewedJobTemplate | None = None
 
 
-class JobSetSpec(_Struct):
+class ReviewedJobSetSpec(_Struct):
     """A JobSet's spec."""
 
     suspend: bool | None = None
     managed_by: str | None = None
-    replicated_jobs: list[ReplicatedJob] | None = None
+    replicated_jobs: list[ReviewedReplicatedJob] | None = None
 
 
-class JobSet(_Struct):
+class ReviewedJobSet(_Struct):
     """A JobSet."""
 
-    metadata: Metadata | None = None
-    spec: JobSetSpec | None = None
+    metadata: ReviewedMetadata | None = None
+    spec: ReviewedJobSetSpec | None = None
 
 
-def annotations_of(metadata: Metadata | None) -> dict[str, str]:
+def annotations_of(metadata: ReviewedMetadata | None) -> dict[str, str]:
     """The annotations; empty where there are none."""
     return (metadata.annotations if metadata is not None else None) or {}
 
 
-def labels_of(metadata: Metadata | None) -> dict[str, str]:
+def labels_of(metadata: ReviewedMetadata | None) -> dict[str, str]:
     """The labels; empty where there are none."""
     return (metadata.labels if metadata is not None else None) or {}
 
 
-def controller_of(metadata: Metadata | None) -> OwnerReference | None:
+def controller_of(metadata: ReviewedMetadata | None) -> ReviewedOwner | None:
     """The controlling owner, if there is one."""
     owners = metadata.owner_references if metadata is not None else None
     return next((owner for owner in owners if owner.controller), None) if owners else None
 
 
-def is_of_a_job(metadata: Metadata | None) -> bool:
+def is_of_a_job(metadata: ReviewedMetadata | None) -> bool:
     """Whether a Job controls it: one of Kubernetes' own, not something of the same name."""
     owner = controller_of(metadata)
     return owner is not None and (owner.api_version, owner.kind) == ("batch/v1", "Job")
 
 
-def is_suspended(job: Job | None) -> bool:
+def is_suspended(job: ReviewedJob | None) -> bool:
     """Whether the Job makes no pods."""
     return job is not None and job.spec is not None and job.spec.suspend is True

@@ -14,9 +14,9 @@ import structlog
 from kube.type_words import in_words
 from webhook import large
 from webhook.checks import FORBIDDEN, INVALID, Problem
-from webhook.memo import Decisions
-from webhook.mutate import CREATE, Decision, Rules
-from webhook.objects import Job, JobSet, Pod
+from webhook.memo import DecisionMemo
+from webhook.mutate import CREATE, Decision, MutationRules
+from webhook.objects import ReviewedJob, ReviewedJobSet, ReviewedPod
 from webhook.settings import ConfigMap, judged
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class _Options(msgspec.Struct, gc=False, rename="camel"):
     field_manager: str = ""
 
 
-class Request(msgspec.Struct, Generic[T], gc=False, rename="camel"):
+class ReviewRequest(msgspec.Struct, Generic[T], gc=False, rename="camel"):
     """What the API server asks about. ``old_object`` is what an updated object was, ``options`` how it is written."""
 
     uid: str
@@ -63,7 +63,7 @@ class Review(msgspec.Struct, Generic[T], gc=False, rename="camel"):
 
     api_version: Literal["admission.k8s.io/v1", "admission.k8s.io/v1beta1"]
     kind: Literal["AdmissionReview"]
-    request: Request[T]
+    request: ReviewRequest[T]
 
 
 class _Uid(msgspec.Struct, gc=False):
@@ -102,23 +102,23 @@ _HEADS = {
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
-class Verdict(NamedTuple):
+class ReviewVerdict(NamedTuple):
     """A decision as it goes on the wire: all of the response after the uid."""
 
     verdict: str
     tail: bytes
 
 
-OnObject = Callable[[Decisions[Verdict], Any, str, Any, Sequence[Problem]], Verdict]
-Decide = Callable[[Decisions[Verdict], Request[Any], str, Sequence[Problem]], Verdict]
+OnObject = Callable[[DecisionMemo[ReviewVerdict], Any, str, Any, Sequence[Problem]], ReviewVerdict]
+Decide = Callable[[DecisionMemo[ReviewVerdict], ReviewRequest[Any], str, Sequence[Problem]], ReviewVerdict]
 
 
 class Rulebook:
     """The rules in force, and the decisions made under them so far. Make another where a rule changes."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: MutationRules) -> None:
         self.rules = rules
-        self.decisions = Decisions(rules, _verdict)
+        self.decisions = DecisionMemo(rules, _verdict)
 
 
 class Reviewer:
@@ -173,23 +173,25 @@ class Reviewer:
 
 def for_jobs() -> Reviewer:
     """Reviews of Jobs."""
-    return Reviewer("Job", Job, _by_rules(Decisions.on_job))
+    return Reviewer("Job", ReviewedJob, _by_rules(DecisionMemo.on_job))
 
 
 def for_jobsets() -> Reviewer:
     """Reviews of JobSets."""
-    return Reviewer("JobSet", JobSet, _by_rules(Decisions.on_jobset))
+    return Reviewer("JobSet", ReviewedJobSet, _by_rules(DecisionMemo.on_jobset))
 
 
 def for_pods() -> Reviewer:
     """Reviews of Pods."""
-    return Reviewer("Pod", Pod, _by_rules(Decisions.on_pod))
+    return Reviewer("Pod", ReviewedPod, _by_rules(DecisionMemo.decide_pod))
 
 
 def for_settings(domain: str) -> Reviewer:
     """Reviews of the ConfigMap with the settings; ``domain``: of the installation."""
 
-    def decide(_decisions: Decisions[Verdict], request: Request[Any], _operation: str, _beyond: object) -> Verdict:
+    def decide(
+        _decisions: DecisionMemo[ReviewVerdict], request: ReviewRequest[Any], _operation: str, _beyond: object
+    ) -> ReviewVerdict:
         manager = request.options.field_manager if request.options is not None else ""
         return _verdict(judged(cast("ConfigMap", request.object), request.old_object, domain, manager))
 
@@ -198,25 +200,25 @@ def for_settings(domain: str) -> Reviewer:
 
 def _by_rules(decide: OnObject) -> Decide:
     def decided(
-        decisions: Decisions[Verdict], request: Request[Any], operation: str, beyond: Sequence[Problem]
-    ) -> Verdict:
+        decisions: DecisionMemo[ReviewVerdict], request: ReviewRequest[Any], operation: str, beyond: Sequence[Problem]
+    ) -> ReviewVerdict:
         return decide(decisions, request.object, operation, request.old_object, beyond)
 
     return decided
 
 
-def _verdict(decision: Decision) -> Verdict:
+def _verdict(decision: Decision) -> ReviewVerdict:
     if decision.denied is not None:
         return _denial(decision.denied)
     if not decision.patch:
-        return Verdict(ALLOWED, _tail(_Response(allowed=True, warnings=decision.warnings)))
+        return ReviewVerdict(ALLOWED, _tail(_Response(allowed=True, warnings=decision.warnings)))
     patch = _encode(decision.patch)
-    return Verdict(PATCHED, _tail(_Response(True, "JSONPatch", patch, decision.warnings)))
+    return ReviewVerdict(PATCHED, _tail(_Response(True, "JSONPatch", patch, decision.warnings)))
 
 
-def _denial(problem: Problem) -> Verdict:
+def _denial(problem: Problem) -> ReviewVerdict:
     status = _Status(problem.code, problem.message, _REASONS[problem.code])
-    return Verdict(DENIED, _tail(_Response(allowed=False, status=status)))
+    return ReviewVerdict(DENIED, _tail(_Response(allowed=False, status=status)))
 
 
 def _tail(response: _Response) -> bytes:
@@ -228,7 +230,7 @@ def _tail(response: _Response) -> bytes:
 _UNTOUCHED = _verdict(Decision())
 
 
-def _reply(review: Review[Any] | _Envelope, verdict: Verdict) -> Reply:
+def _reply(review: Review[Any] | _Envelope, verdict: ReviewVerdict) -> Reply:
     return Reply(200, _HEADS[review.api_version] + _encode(review.request.uid) + verdict.tail, verdict.verdict)
 
 

@@ -26,7 +26,7 @@ from aiohttp import web
 
 from certs.authority import Bundle
 from certs.manager import CertificateManager
-from certs.options import Options
+from certs.options import CertificateOptions
 from certs.tls import ServerTls
 from clock import SYSTEM, Clock
 from engine.reasons import Reason
@@ -45,10 +45,10 @@ from webhook.answers import (
 )
 from webhook.connection import Answerer, ReviewServer
 from webhook.crowd import Crowd, Why
-from webhook.levels import FlavorLevels, LevelSource, Offer
+from webhook.levels import FlavorLevels, LevelOffer, LevelSource
 from webhook.listener import Listener
-from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
-from webhook.mutate import Rules
+from webhook.metrics import CONTENT_TYPE, TOO_LARGE, PathStats, WebhookMetrics
+from webhook.mutate import MutationRules
 from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_jobsets, for_pods, for_settings
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class WebhookServer:
             tell=self._note_closed,
         )
         self._told = -math.inf
-        self.metrics = Metrics(
-            (*REVIEWERS, SETTINGS_PATH), expiry, lambda: len(self._reviewing), lambda: not self.missing()
+        self.metrics = WebhookMetrics(
+            (*REVIEWERS, SETTINGS_PATH), expiry, lambda: len(self._reviewing), lambda: not self.missing_parts()
         )
         self.port = self.metrics_port = self.health_port = 0
 
@@ -151,7 +151,7 @@ class WebhookServer:
     ) -> None:
         await self._close()
 
-    def missing(self) -> tuple[str, ...]:
+    def missing_parts(self) -> tuple[str, ...]:
         """What it takes to be ready and is not there yet."""
         if self._draining:
             return ("draining",)
@@ -236,22 +236,22 @@ class WebhookServer:
 
         return handle
 
-    def _rules(self, offer: Offer | None) -> Rules:
+    def _rules(self, offer: LevelOffer | None) -> MutationRules:
         keys, require_queue = self._settings.keys, self._settings.require_queue
         if offer is None:
-            return Rules(keys, None, require_queue=require_queue)
-        return Rules(keys, offer.flavors, offer.queues, require_queue, offer.names)
+            return MutationRules(keys, None, require_queue=require_queue)
+        return MutationRules(keys, offer.flavors, offer.queues, require_queue, offer.names)
 
     def _answerer(self, reviewer: Reviewer, stats: PathStats) -> Answerer:
         """The decision on a body that is whole; None as long as the flavors are not known."""
         levels, monotonic = self._levels, self._clock.monotonic
-        offered: Offer | None = None
+        offered: LevelOffer | None = None
         rulebook, settings = Rulebook(self._rules(None)), self._settings
 
         def answer(body: bytes) -> Reply | None:
             nonlocal rulebook, offered, settings
             start = monotonic()
-            offer = levels.current()
+            offer = levels.current_offer()
             if offer is None:
                 return None
             # By identity, for both are replaced as a whole: a new rulebook forgets every decision under the old rules.
@@ -270,7 +270,7 @@ class WebhookServer:
                 return body
             reply = answer(body)
             if reply is None:
-                await self._levels.wait(LEVELS_WAIT_SECONDS)
+                await self._levels.wait_for_levels(LEVELS_WAIT_SECONDS)
                 # Without the level rather than refused: while flavors cannot be listed, objects are created and gated.
                 reply = answer(body) or self._unchecked(reviewer, body, stats)
             return reply
@@ -317,7 +317,7 @@ class WebhookServer:
         return text(200, "ok")
 
     async def _readyz(self, _request: web.BaseRequest) -> Reply:
-        missing = self.missing()
+        missing = self.missing_parts()
         return text(503, f"not ready: {', '.join(missing)}") if missing else text(200, "ok")
 
     async def _metrics(self, request: web.BaseRequest) -> Reply:
@@ -335,7 +335,7 @@ async def serve(
     hosts: Sequence[str] = (),
     stop: asyncio.Event | None = None,
     on_bound: Callable[[WebhookServer], None],
-    options: Options | None = None,
+    options: CertificateOptions | None = None,
     clock: Clock = SYSTEM,
     source: SettingsSource | None = None,
 ) -> None:
@@ -355,7 +355,7 @@ async def serve(
         recorder.event(about, kind, reason, "Certificates", message)
 
     recorder = EventRecorder(client, COMPONENT, clock=clock)
-    options = options or Options.from_settings(settings, hosts)
+    options = options or CertificateOptions.from_settings(settings, hosts)
     manager = CertificateManager(client, options, load, notify=tell, monotonic=clock.monotonic)
     server = WebhookServer(
         settings,
@@ -364,7 +364,7 @@ async def serve(
         conditions={
             "no certificate is loaded": lambda: tls.loaded,
             "the CA is not published": lambda: manager.published,
-            "flavors and queues are not listed": lambda: levels.current() is not None,
+            "flavors and queues are not listed": lambda: levels.current_offer() is not None,
         },
         expiry=lambda: manager.bundle.not_after.timestamp() if manager.bundle is not None else None,
         access=(

@@ -60,7 +60,7 @@ def judged(new: ConfigMap, old: ConfigMap | None, domain: str, manager: str = ""
         stored = None
     for problem in _misplaced(settings, stored, new, domain, manager):
         return Decision(denied=Problem(INVALID, f"data[{KEY}]: {problem}"))
-    return Decision(warnings=advice.trim(_moved(settings, stored, manager)))
+    return Decision(warnings=advice.trim(_moved_settings(settings, stored, manager)))
 
 
 def _misplaced(
@@ -84,7 +84,7 @@ def _misplaced(
         )
 
 
-def _moved(settings: "Settings", stored: "Settings | None", manager: str) -> Iterator[str]:
+def _moved_settings(settings: "Settings", stored: "Settings | None", manager: str) -> Iterator[str]:
     """Warnings of settings that other objects of the installation go by."""
     from crds.settings import DECIDED
 

@@ -55,7 +55,7 @@ class Cpu(msgspec.Struct, frozen=True):
     entries: dict[str, dict[str, Cpus]]
 
 
-class Table(_Struct, frozen=True):
+class MemoryTable(_Struct, frozen=True):
     """Memory of one type in one zone, in bytes."""
 
     total: int = 0
@@ -69,11 +69,11 @@ class MemoryNode(_Struct, frozen=True):
     """The memory manager's state of one zone."""
 
     number_of_assignments: int = 0
-    memory_map: dict[str, Table] | None = None
+    memory_map: dict[str, MemoryTable] | None = None
     cells: tuple[int, ...] | None = None
 
 
-class Block(_Struct, frozen=True):
+class CheckpointBlock(_Struct, frozen=True):
     """Memory that one container holds, from these zones as one group."""
 
     numa_affinity: tuple[int, ...] | None = msgspec.field(name="numaAffinity", default=())
@@ -84,15 +84,15 @@ class Block(_Struct, frozen=True):
 class _MemoryFile(_Struct, frozen=True):
     policy_name: str
     machine_state: dict[str, MemoryNode] | None = None
-    entries: dict[str, dict[str, tuple[Block, ...]]] | None = None
+    entries: dict[str, dict[str, tuple[CheckpointBlock, ...]]] | None = None
 
 
-class MemoryState(msgspec.Struct, frozen=True):
+class MemoryCheckpoint(msgspec.Struct, frozen=True):
     """The memory manager's state: zone -> node, and by pod uid and container the blocks that are held."""
 
     policy: str
     zones: dict[int, MemoryNode]
-    entries: dict[str, dict[str, tuple[Block, ...]]]
+    entries: dict[str, dict[str, tuple[CheckpointBlock, ...]]]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, rename="pascal"):
@@ -143,7 +143,7 @@ def read_cpu(folder: Path) -> Cpu:
         raise Unreadable(f"{path}: {error}") from error
 
 
-def read_memory(folder: Path) -> MemoryState:
+def read_memory(folder: Path) -> MemoryCheckpoint:
     """The memory manager's state. Raises Unreadable."""
     path = folder / MEMORY_STATE
     found = _decode(path, _MemoryFile)
@@ -151,7 +151,7 @@ def read_memory(folder: Path) -> MemoryState:
         zones = {int(zone): node for zone, node in (found.machine_state or {}).items()}
     except ValueError as error:
         raise Unreadable(f"{path}: {error}") from error
-    return MemoryState(found.policy_name, dict(sorted(zones.items())), found.entries or {})
+    return MemoryCheckpoint(found.policy_name, dict(sorted(zones.items())), found.entries or {})
 
 
 def read_devices(folder: Path) -> Devices:

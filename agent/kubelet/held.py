@@ -12,11 +12,20 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from agent.kubelet.checkpoints import NO_ZONE, Block, Config, Cpu, Devices, MemoryNode, MemoryState, Table
+from agent.kubelet.checkpoints import (
+    NO_ZONE,
+    CheckpointBlock,
+    Config,
+    Cpu,
+    Devices,
+    MemoryCheckpoint,
+    MemoryNode,
+    MemoryTable,
+)
 from agent.machine import cpuset
 from agent.machine.cpuset import Cpus
 from agent.machine.hardware import MEMORY, Hardware
-from agent.podresources.client import Answer, Resources
+from agent.podresources.client import GrantedResources, PodResources
 
 T = TypeVar("T")
 Zones = tuple[int, ...]
@@ -32,7 +41,7 @@ class Owner(NamedTuple):
     container: str
 
 
-class Pod(msgspec.Struct, frozen=True):
+class KubeletPod(msgspec.Struct, frozen=True):
     """A pod of this node. ``uid`` as the kubelet has it: of a static pod, another than its mirror's."""
 
     uid: str
@@ -41,7 +50,7 @@ class Pod(msgspec.Struct, frozen=True):
     finished: bool = False
 
 
-class Reading(msgspec.Struct, frozen=True):
+class KubeletReading(msgspec.Struct, frozen=True):
     """What could be read at one time; None for what could not, and why in ``problems``.
 
     ``capacity``: what the node's status counts of each device resource, unhealthy ones included; None: not known.
@@ -49,15 +58,15 @@ class Reading(msgspec.Struct, frozen=True):
 
     config: Config | None = None
     cpu: Cpu | None = None
-    memory: MemoryState | None = None
+    memory: MemoryCheckpoint | None = None
     devices: Devices | None = None
-    answer: Answer | None = None
+    answer: PodResources | None = None
     problems: tuple[str, ...] = ()
     version: str = ""
     capacity: Mapping[str, int] | None = None
 
 
-class Device(msgspec.Struct, frozen=True):
+class KubeletDevice(msgspec.Struct, frozen=True):
     """A device of a plugin. ``zones`` (): the plugin says none."""
 
     zones: Zones = ()
@@ -65,7 +74,7 @@ class Device(msgspec.Struct, frozen=True):
     owner: Owner | None = None
 
 
-class Held(msgspec.Struct, frozen=True):
+class KubeletState(msgspec.Struct, frozen=True):
     """The kubelet's state. ``missing``: why it is not exact; () where it is.
 
     ``default``: CPUs that no container holds for itself, reserved ones included. ``memory_zones``: by zone id; only
@@ -80,8 +89,8 @@ class Held(msgspec.Struct, frozen=True):
     reserved: Cpus = frozenset()
     cpus: Mapping[Owner, Cpus] = msgspec.field(default_factory=dict)
     memory_zones: Mapping[int, MemoryNode] = msgspec.field(default_factory=dict)
-    memory: Mapping[Owner, tuple[Block, ...]] = msgspec.field(default_factory=dict)
-    devices: Mapping[str, Mapping[str, Device]] = msgspec.field(default_factory=dict)
+    memory: Mapping[Owner, tuple[CheckpointBlock, ...]] = msgspec.field(default_factory=dict)
+    devices: Mapping[str, Mapping[str, KubeletDevice]] = msgspec.field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
     @property
@@ -91,12 +100,12 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def merge(
-    reading: Reading,
+    reading: KubeletReading,
     hardware: Hardware,
-    pods: Collection[Pod],
+    pods: Collection[KubeletPod],
     gone: Collection[str] = frozenset(),
     remembered: Mapping[str, Mapping[str, Zones]] | None = None,
-) -> Held:
+) -> KubeletState:
     """The kubelet's state.
 
     Args:
@@ -107,9 +116,9 @@ def merge(
         remembered: the devices that were there before, and zones of some that may come.
     """
     merging = _Merging(reading, hardware, pods, gone)
-    static_cpu, default, cpus = merging.cpus()
+    static_cpu, default, cpus = merging.merge_cpus()
     static_memory, memory_zones, memory = merging.memory()
-    return Held(
+    return KubeletState(
         config=reading.config or Config(),
         version=reading.version,
         static_cpu=static_cpu,
@@ -119,13 +128,15 @@ def merge(
         cpus=cpus,
         memory_zones=memory_zones,
         memory=memory,
-        devices=merging.devices(remembered or {}),
+        devices=merging.merge_devices(remembered or {}),
         missing=(*reading.problems, *merging.missing),
     )
 
 
 class _Merging:
-    def __init__(self, reading: Reading, hardware: Hardware, pods: Collection[Pod], gone: Collection[str]) -> None:
+    def __init__(
+        self, reading: KubeletReading, hardware: Hardware, pods: Collection[KubeletPod], gone: Collection[str]
+    ) -> None:
         self.reading = reading
         self.hardware = hardware
         self.gone = gone
@@ -133,11 +144,11 @@ class _Merging:
         self.missing: list[str] = []
         self._uids = {(pod.namespace, pod.name): pod.uid for pod in pods}
 
-    def cpus(self) -> tuple[bool, Cpus, dict[Owner, Cpus]]:
+    def merge_cpus(self) -> tuple[bool, Cpus, dict[Owner, Cpus]]:
         """Whether the static policy is on, the default set, and who holds which CPUs."""
         state = self.reading.cpu
         if state is None:
-            held = {owner: found.cpus for owner, found in self._listed() if found.cpus}
+            held = {owner: found.cpus for owner, found in self._listed_resources() if found.cpus}
             # The kubelet lists allocatable CPUs under the static policy alone, so its configuration may be missing.
             static = self.config.cpu_manager_policy == STATIC_CPU or bool(self._allocatable().cpus)
             return static, self.hardware.cpus - _union(held.values()), held
@@ -159,7 +170,7 @@ class _Merging:
             self.missing.append("the reserved CPUs: podresources does not answer, and the configuration names none")
         return reserved
 
-    def memory(self) -> tuple[bool, dict[int, MemoryNode], dict[Owner, tuple[Block, ...]]]:
+    def memory(self) -> tuple[bool, dict[int, MemoryNode], dict[Owner, tuple[CheckpointBlock, ...]]]:
         """Whether the Static policy is on, its state of each zone, and who holds what."""
         state = self.reading.memory
         if state is None:
@@ -173,22 +184,22 @@ class _Merging:
                 _release(zones, block)
         return True, zones, held
 
-    def _memory_as_listed(self) -> tuple[bool, dict[int, MemoryNode], dict[Owner, tuple[Block, ...]]]:
+    def _memory_as_listed(self) -> tuple[bool, dict[int, MemoryNode], dict[Owner, tuple[CheckpointBlock, ...]]]:
         """By podresources alone: amounts, and no cells."""
         allocatable = self._allocatable().memory
         held = {
-            owner: tuple(Block(memory.zones, memory.type, memory.size) for memory in found.memory)
-            for owner, found in self._listed()
+            owner: tuple(CheckpointBlock(memory.zones, memory.type, memory.size) for memory in found.memory)
+            for owner, found in self._listed_resources()
             if found.memory
         }
-        tables: dict[int, dict[str, Table]] = {}
+        tables: dict[int, dict[str, MemoryTable]] = {}
         for memory in allocatable:
             for zone in memory.zones[:1]:
                 total = self._installed(zone, memory.type)
                 # The kubelet takes huge pages out of a zone's memory before it counts what it may give out.
                 hugepages = sum(self._hugepages(zone).values()) if memory.type == MEMORY else 0
                 reserved = max(0, total - memory.size - hugepages)
-                tables.setdefault(zone, {})[memory.type] = Table(total, reserved, memory.size, 0, memory.size)
+                tables.setdefault(zone, {})[memory.type] = MemoryTable(total, reserved, memory.size, 0, memory.size)
         zones = {zone: MemoryNode(0, table, (zone,)) for zone, table in sorted(tables.items())}
         for owner in sorted(held):
             for block in held[owner]:
@@ -196,11 +207,11 @@ class _Merging:
         # The kubelet lists allocatable memory under the Static policy alone.
         return bool(allocatable), zones, held
 
-    def devices(self, remembered: Mapping[str, Mapping[str, Zones]]) -> dict[str, dict[str, Device]]:
+    def merge_devices(self, remembered: Mapping[str, Mapping[str, Zones]]) -> dict[str, dict[str, KubeletDevice]]:
         """All devices that the kubelet knows or knew, by resource."""
         owners = self._device_owners()
         zones = self._device_zones(remembered)
-        found: dict[str, dict[str, Device]] = {}
+        found: dict[str, dict[str, KubeletDevice]] = {}
         registered = self.reading.devices.registered if self.reading.devices else {}
         healthy = self._allocatable().devices if self.reading.answer else registered
         for resource in sorted({*healthy, *registered, *owners, *remembered}):
@@ -210,7 +221,7 @@ class _Merging:
             known -= self._unspeakable(resource, known)
             if known:
                 found[resource] = {
-                    name: Device(
+                    name: KubeletDevice(
                         zones.get(resource, {}).get(name, ()), name in usable, owners.get(resource, {}).get(name)
                     )
                     for name in sorted(known)
@@ -241,7 +252,7 @@ class _Merging:
     def _device_owners(self) -> dict[str, dict[str, Owner]]:
         owners: dict[str, dict[str, Owner]] = {}
         if self.reading.devices is None:
-            for owner, held in self._listed():
+            for owner, held in self._listed_resources():
                 for resource, ids in held.devices.items():
                     owners.setdefault(resource, {}).update(dict.fromkeys(ids, owner))
             return owners
@@ -268,10 +279,10 @@ class _Merging:
             zones.setdefault(resource, {}).update(listed)
         return zones
 
-    def _allocatable(self) -> Resources:
-        return self.reading.answer.allocatable if self.reading.answer else Resources()
+    def _allocatable(self) -> GrantedResources:
+        return self.reading.answer.allocatable if self.reading.answer else GrantedResources()
 
-    def _listed(self) -> Iterator[tuple[Owner, Resources]]:
+    def _listed_resources(self) -> Iterator[tuple[Owner, GrantedResources]]:
         """What podresources says the containers of known pods hold."""
         for key, containers in sorted((self.reading.answer.pods if self.reading.answer else {}).items()):
             uid = self._uids.get(key)
@@ -297,7 +308,7 @@ class _Merging:
         return next((each.hugepages for each in self.hardware.zones if each.id == zone), {})
 
 
-def uids(reading: Reading) -> set[str]:
+def uids(reading: KubeletReading) -> set[str]:
     """The pods that the kubelet's files name."""
     found = {entry.pod_uid for entry in reading.devices.entries} if reading.devices else set()
     for state in (reading.cpu, reading.memory):
@@ -305,16 +316,16 @@ def uids(reading: Reading) -> set[str]:
     return found
 
 
-def with_last(answer: Answer, last: Answer | None, pods: Collection[Pod]) -> Answer:
+def with_last(answer: PodResources, last: PodResources | None, pods: Collection[KubeletPod]) -> PodResources:
     """The answer; one without any pod is of a kubelet that starts: then the pods that still live are as they were."""
     if answer.pods or last is None:
         return answer
     # Only those that still live: else the last answer would bring back what ended while the kubelet was away.
     living = {(pod.namespace, pod.name) for pod in pods if not pod.finished}
-    return Answer({key: held for key, held in last.pods.items() if key in living}, answer.allocatable)
+    return PodResources({key: held for key, held in last.pods.items() if key in living}, answer.allocatable)
 
 
-def memory_by_zone(held: Held) -> dict[Owner, dict[str, dict[int, int]]]:
+def memory_by_zone(held: KubeletState) -> dict[Owner, dict[str, dict[int, int]]]:
     """Owner -> type -> zone -> bytes.
 
     The kubelet keeps a group's memory as one amount. What each zone gave in all is known: blocks of several zones are
@@ -341,7 +352,7 @@ def memory_by_zone(held: Held) -> dict[Owner, dict[str, dict[int, int]]]:
     return shares
 
 
-def _release(zones: dict[int, MemoryNode], block: Block) -> None:
+def _release(zones: dict[int, MemoryNode], block: CheckpointBlock) -> None:
     """Give a block back, as the kubelet does when it drops a container."""
     size = block.size
     for zone in block.numa_affinity or ():
@@ -349,32 +360,32 @@ def _release(zones: dict[int, MemoryNode], block: Block) -> None:
             continue
         count = node.number_of_assignments - 1
         tables = dict(node.memory_map or {})
-        table = tables.get(block.type, Table())
+        table = tables.get(block.type, MemoryTable())
         back = min(size, table.reserved)
         size -= back
         if back:
-            tables[block.type] = _moved(table, -back)
+            tables[block.type] = _table_after(table, -back)
         # The kubelet takes a group of zones apart only when the last container has left it.
         zones[zone] = MemoryNode(max(0, count), tables, node.cells if count > 0 else (zone,))
 
 
-def _take_block(zones: dict[int, MemoryNode], block: Block) -> None:
+def _take_block(zones: dict[int, MemoryNode], block: CheckpointBlock) -> None:
     """Take a block from what is free, as the kubelet does."""
     size = block.size
     for zone in block.numa_affinity or ():
         if (node := zones.get(zone)) is None:
             continue
         tables = dict(node.memory_map or {})
-        table = tables.get(block.type, Table())
+        table = tables.get(block.type, MemoryTable())
         part = min(size, table.free)
         size -= part
-        tables[block.type] = _moved(table, part)
+        tables[block.type] = _table_after(table, part)
         cells = tuple(block.numa_affinity or ())
         zones[zone] = MemoryNode(node.number_of_assignments + 1, tables, cells)
 
 
-def _moved(table: Table, taken: int) -> Table:
-    return Table(
+def _table_after(table: MemoryTable, taken: int) -> MemoryTable:
+    return MemoryTable(
         table.total, table.system_reserved, table.allocatable, table.reserved + taken, max(0, table.free - taken)
     )
 

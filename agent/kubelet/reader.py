@@ -7,8 +7,8 @@ from typing import TypeVar
 from agent import copies
 from agent.kubelet import checkpoints
 from agent.kubelet.checkpoints import Devices, Unreadable
-from agent.kubelet.held import Reading
-from agent.podresources.client import Answer, Client, Unavailable
+from agent.kubelet.held import KubeletReading
+from agent.podresources.client import KubeletClient, PodResources, Unavailable
 from agent.settings import AgentSettings
 from clock import Clock
 
@@ -25,20 +25,20 @@ class Reader:
         self.folder = Path(settings.agent_kubelet_directory)
         self.config = Path(settings.agent_kubelet_config or self.folder / copies.CONFIG)
         socket = Path(settings.agent_pod_resources_socket or self.folder / "pod-resources" / "kubelet.sock")
-        self._client = Client(socket)
+        self._client = KubeletClient(socket)
 
-    def read(self) -> Reading:
+    def read(self) -> KubeletReading:
         """Everything at one time; what cannot be read is None and told. Never raises for the kubelet's sake."""
         problems: list[str] = []
         answer = self._answer(problems)
         if copies.silent_seconds(str(self.folder), self._clock.now()) > copies.SILENT_SECONDS:
             text = f"{self.folder}: the copies of the kubelet's files are old: container kubelet-files does not run"
-            return Reading(None, None, None, None, answer, (*problems, text))
-        return Reading(
-            config=_tried(lambda: checkpoints.read_config(self.config), problems),
-            cpu=_tried(lambda: checkpoints.read_cpu(self.folder), problems),
-            memory=_tried(lambda: checkpoints.read_memory(self.folder), problems),
-            devices=_tried(lambda: self._devices(answer), problems),
+            return KubeletReading(None, None, None, None, answer, (*problems, text))
+        return KubeletReading(
+            config=_try_read(lambda: checkpoints.read_config(self.config), problems),
+            cpu=_try_read(lambda: checkpoints.read_cpu(self.folder), problems),
+            memory=_try_read(lambda: checkpoints.read_memory(self.folder), problems),
+            devices=_try_read(lambda: self._read_devices(answer), problems),
             answer=answer,
             problems=tuple(problems),
         )
@@ -52,7 +52,7 @@ class Reader:
         """Close the connection."""
         self._client.close()
 
-    def _devices(self, answer: Answer | None) -> Devices:
+    def _read_devices(self, answer: PodResources | None) -> Devices:
         """A kubelet that never met a device plugin has no file, only the folder for plugins."""
         path = self.folder / copies.DEVICE_STATE
         met = answer is not None and bool(answer.allocatable.devices)
@@ -61,7 +61,7 @@ class Reader:
             return Devices((), {})
         return checkpoints.read_devices(self.folder)
 
-    def _answer(self, problems: list[str]) -> Answer | None:
+    def _answer(self, problems: list[str]) -> PodResources | None:
         try:
             return self._client.read()
         except Unavailable as error:
@@ -69,13 +69,13 @@ class Reader:
             return None
 
 
-def usable(reading: Reading) -> bool:
+def usable(reading: KubeletReading) -> bool:
     """Whether it is known who holds what, if not exactly."""
     files = (reading.cpu, reading.memory, reading.devices)
     return reading.answer is not None or all(found is not None for found in files)
 
 
-def _tried(read: Callable[[], T], problems: list[str]) -> T | None:
+def _try_read(read: Callable[[], T], problems: list[str]) -> T | None:
     try:
         return read()
     except Unreadable as error:

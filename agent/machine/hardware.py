@@ -14,7 +14,7 @@ MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 
 
-class Zone(msgspec.Struct, frozen=True):
+class MachineZone(msgspec.Struct, frozen=True):
     """One NUMA zone. ``memory`` in bytes; ``hugepages``: resource name -> bytes; ``distances``: zone id -> SLIT."""
 
     id: int
@@ -24,7 +24,7 @@ class Zone(msgspec.Struct, frozen=True):
     distances: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-class Core(msgspec.Struct, frozen=True):
+class MachineCore(msgspec.Struct, frozen=True):
     """One core: its hardware threads, ascending. ``l3`` is the id of its L3 cache, where there is one."""
 
     cpus: tuple[int, ...]
@@ -58,8 +58,8 @@ class PciDevice(msgspec.Struct, frozen=True):
 class Hardware(msgspec.Struct, frozen=True, dict=True):
     """One machine. ``problems`` says what could not be read, one line each; what they name is left out."""
 
-    zones: tuple[Zone, ...]
-    cores: tuple[Core, ...] = ()
+    zones: tuple[MachineZone, ...]
+    cores: tuple[MachineCore, ...] = ()
     pci: tuple[PciDevice, ...] = ()
     problems: tuple[str, ...] = ()
 

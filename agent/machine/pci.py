@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from agent.machine import cpuset
-from agent.machine.hardware import PciDevice, Zone
+from agent.machine.hardware import MachineZone, PciDevice
 
 NVIDIA = 0x10DE
 BAIDU = 0x1D22  # Kunlunxin XPUs
@@ -28,10 +28,10 @@ class Files(Protocol):
 
     root: Path
 
-    def names(self, path: str, *, optional: bool = True) -> list[str]:
+    def list_folder(self, path: str, *, optional: bool = True) -> list[str]:
         """Names in a folder."""
 
-    def note(self, path: str, error: Exception | str) -> None:
+    def record_problem(self, path: str, error: Exception | str) -> None:
         """Note a problem."""
 
 
@@ -58,11 +58,11 @@ def devices(files: Files) -> Iterator[tuple[PciDevice, str]]:
     names = _interfaces(files)
     functions: dict[str, int] = {}
     found: list[tuple[PciDevice, str]] = []
-    for address in files.names("bus/pci/devices"):
+    for address in files.list_folder("bus/pci/devices"):
         try:
             read = _read(files.root / "bus/pci/devices" / address)
         except (OSError, ValueError) as error:
-            files.note(f"bus/pci/devices/{address}", error)
+            files.record_problem(f"bus/pci/devices/{address}", error)
             continue
         if isinstance(read, str):
             functions[read] = functions.get(read, 0) + 1
@@ -73,7 +73,7 @@ def devices(files: Files) -> Iterator[tuple[PciDevice, str]]:
         yield kept, local
 
 
-def zoned(device: PciDevice, local: str, zones: tuple[Zone, ...]) -> PciDevice:
+def zoned(device: PciDevice, local: str, zones: tuple[MachineZone, ...]) -> PciDevice:
     """The device with its zone, see `agent.machine.sysfs`; ``local`` is its local_cpulist."""
     if device.zone is not None and any(zone.id == device.zone for zone in zones):
         return device
@@ -142,7 +142,7 @@ def _interfaces(files: Files) -> dict[str, tuple[str, ...]]:
     """PCI address -> names of its network interfaces and RDMA devices."""
     names: dict[str, tuple[str, ...]] = {}
     for kind in ("net", "infiniband"):
-        for name in files.names(f"class/{kind}"):
+        for name in files.list_folder(f"class/{kind}"):
             target = files.root / "class" / kind / name / "device"
             if target.exists():
                 address = target.resolve().name
@@ -150,7 +150,7 @@ def _interfaces(files: Files) -> dict[str, tuple[str, ...]]:
     return names
 
 
-def _guessed(local: str, zones: tuple[Zone, ...]) -> int | None:
+def _guessed(local: str, zones: tuple[MachineZone, ...]) -> int | None:
     if len(zones) == 1:
         return zones[0].id
     try:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from agent.machine import cpuset, pci
 from agent.machine.cpuset import Cpus
-from agent.machine.hardware import HUGEPAGES, Core, Hardware, Zone
+from agent.machine.hardware import HUGEPAGES, Hardware, MachineCore, MachineZone
 
 T = TypeVar("T")
 KIB = 1024
@@ -24,8 +24,8 @@ KIB = 1024
 def read(root: Path, proc: Path) -> Hardware:
     """The machine whose sysfs is mounted at ``root`` and whose procfs at ``proc``. Never raises for what is missing."""
     reader = _Reader(root)
-    online = reader.cpus("devices/system/cpu/online")
-    zones = tuple(_zones(reader, online)) or (_only_zone(reader, proc, online),)
+    online = reader.read_cpu_list("devices/system/cpu/online")
+    zones = tuple(_read_zones(reader, online)) or (_only_zone(reader, proc, online),)
     cores = tuple(_cores(reader, online, {cpu: zone.id for zone in zones for cpu in zone.cpus}))
     known = frozenset(cpu for core in cores for cpu in core.cpus)
     # A CPU whose core could not be read is in no zone either, so that zones and cores add up to the same CPUs.
@@ -47,29 +47,29 @@ class _Reader:
             return make((self.root / path).read_text(encoding="ascii", errors="replace").strip())
         except (OSError, ValueError, IndexError) as error:
             if not (optional and isinstance(error, FileNotFoundError)):
-                self.note(path, error)
+                self.record_problem(path, error)
             return default
 
-    def cpus(self, path: str | Path, *, optional: bool = False) -> Cpus:
+    def read_cpu_list(self, path: str | Path, *, optional: bool = False) -> Cpus:
         """A CPU list; none where it cannot be read."""
         return self.value(path, cpuset.parse, frozenset(), optional=optional)
 
-    def names(self, path: str | Path, *, optional: bool = True) -> list[str]:
+    def list_folder(self, path: str | Path, *, optional: bool = True) -> list[str]:
         """Names in a folder, sorted."""
         try:
             return sorted(entry.name for entry in (self.root / path).iterdir())
         except OSError as error:
             if not (optional and isinstance(error, FileNotFoundError)):
-                self.note(path, error)
+                self.record_problem(path, error)
             return []
 
-    def note(self, path: str | Path, error: Exception | str) -> None:
+    def record_problem(self, path: str | Path, error: Exception | str) -> None:
         """Note a problem."""
         text = (error.strerror if isinstance(error, OSError) else None) or str(error)
         self.problems.append(f"{path}: {text}")
 
 
-def _zones(reader: _Reader, online: Cpus) -> Iterator[Zone]:
+def _read_zones(reader: _Reader, online: Cpus) -> Iterator[MachineZone]:
     folder = "devices/system/node"
     ids = _zone_ids(reader, folder)
     for number in ids:
@@ -77,11 +77,11 @@ def _zones(reader: _Reader, online: Cpus) -> Iterator[Zone]:
         distances: list[int] = reader.value(f"{path}/distance", _numbers, [])
         if len(distances) != len(ids):
             if distances:
-                reader.note(f"{path}/distance", f"{len(distances)} distances for {len(ids)} zones")
+                reader.record_problem(f"{path}/distance", f"{len(distances)} distances for {len(ids)} zones")
             distances = []
-        yield Zone(
+        yield MachineZone(
             id=number,
-            cpus=reader.cpus(f"{path}/cpulist") & online,
+            cpus=reader.read_cpu_list(f"{path}/cpulist") & online,
             memory=reader.value(f"{path}/meminfo", _mem_total, 0),
             hugepages=_hugepages(reader, f"{path}/hugepages"),
             # The i-th number is of the i-th zone that is online, whatever its id: ids may be sparse.
@@ -91,26 +91,26 @@ def _zones(reader: _Reader, online: Cpus) -> Iterator[Zone]:
 
 def _zone_ids(reader: _Reader, folder: str) -> list[int]:
     """Zones that are online. The list has the form of a CPU list; older kernels have none."""
-    if online := reader.cpus(f"{folder}/online", optional=True):
+    if online := reader.read_cpu_list(f"{folder}/online", optional=True):
         return sorted(online)
-    found = (name.removeprefix("node") for name in reader.names(folder) if name.startswith("node"))
+    found = (name.removeprefix("node") for name in reader.list_folder(folder) if name.startswith("node"))
     return sorted(int(number) for number in found if number.isdigit())
 
 
-def _only_zone(reader: _Reader, proc: Path, online: Cpus) -> Zone:
+def _only_zone(reader: _Reader, proc: Path, online: Cpus) -> MachineZone:
     """The zone of a kernel without NUMA."""
     try:
         memory = _mem_total((proc / "meminfo").read_text(encoding="ascii", errors="replace"))
     except (OSError, ValueError) as error:
-        reader.note(proc / "meminfo", error)
+        reader.record_problem(proc / "meminfo", error)
         memory = 0
-    return Zone(0, online, memory, _hugepages(reader, "kernel/mm/hugepages"), {0: 10})
+    return MachineZone(0, online, memory, _hugepages(reader, "kernel/mm/hugepages"), {0: 10})
 
 
 def _hugepages(reader: _Reader, folder: str) -> dict[str, int]:
     """Resource name -> bytes, of the sizes that have pages."""
     found: dict[str, int] = {}
-    for name in reader.names(folder):
+    for name in reader.list_folder(folder):
         size = name.removeprefix("hugepages-").removesuffix("kB")
         if not size.isdigit():
             continue
@@ -129,25 +129,25 @@ def _binary(size: int) -> str:
     raise AssertionError("the last unit takes every size")
 
 
-def _cores(reader: _Reader, online: Cpus, zone_of: dict[int, int]) -> Iterator[Core]:
+def _cores(reader: _Reader, online: Cpus, zone_of: dict[int, int]) -> Iterator[MachineCore]:
     """Cores in order of zone and lowest CPU."""
-    cores: dict[tuple[int, ...], Core] = {}
+    cores: dict[tuple[int, ...], MachineCore] = {}
     for cpu in sorted(online):
         path = f"devices/system/cpu/cpu{cpu}"
         if cpu not in zone_of:
-            reader.note(path, "in no NUMA zone")
+            reader.record_problem(path, "in no NUMA zone")
             continue
-        siblings = reader.cpus(f"{path}/topology/thread_siblings_list") & online
+        siblings = reader.read_cpu_list(f"{path}/topology/thread_siblings_list") & online
         if cpu not in siblings:
             if siblings:
-                reader.note(path, "not among its own siblings")
+                reader.record_problem(path, "not among its own siblings")
             continue
         threads = tuple(sorted(siblings))
         if threads in cores:
             continue
         socket = reader.value(f"{path}/topology/physical_package_id", int, 0)
         # The kernel says -1 where the firmware names no package.
-        cores[threads] = Core(threads, zone_of[cpu], max(socket, 0), _l3(reader, path))
+        cores[threads] = MachineCore(threads, zone_of[cpu], max(socket, 0), _l3(reader, path))
     yield from sorted(cores.values(), key=lambda core: (core.zone, core.cpus))
 
 
@@ -156,7 +156,7 @@ def _l3(reader: _Reader, cpu: str) -> int | None:
     path = f"{cpu}/cache/index3"
     found = reader.value(f"{path}/id", _maybe_int, None, optional=True)
     if found is None:
-        shared = reader.cpus(f"{path}/shared_cpu_list", optional=True)
+        shared = reader.read_cpu_list(f"{path}/shared_cpu_list", optional=True)
         found = min(shared) if shared else None
     return found
 

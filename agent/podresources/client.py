@@ -37,7 +37,7 @@ class Unavailable(Exception):  # noqa: N818 -- reads as what it is
     """The kubelet does not answer; the text says why."""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class GrantedMemory(msgspec.Struct, frozen=True):
     """Memory of one type from these zones, in bytes."""
 
     type: str
@@ -45,11 +45,11 @@ class Memory(msgspec.Struct, frozen=True):
     zones: Zones
 
 
-class Resources(msgspec.Struct, frozen=True):
+class GrantedResources(msgspec.Struct, frozen=True):
     """What one container holds, or what may be given out: devices by resource."""
 
     cpus: Cpus = frozenset()
-    memory: tuple[Memory, ...] = ()
+    memory: tuple[GrantedMemory, ...] = ()
     devices: Mapping[str, DeviceZones] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -59,14 +59,14 @@ class Resources(msgspec.Struct, frozen=True):
 PodKey = tuple[str, str]  # namespace, name
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PodResources(msgspec.Struct, frozen=True):
     """Both calls: pod -> container -> what it holds; and what may be given out."""
 
-    pods: Mapping[PodKey, Mapping[str, Resources]]
-    allocatable: Resources
+    pods: Mapping[PodKey, Mapping[str, GrantedResources]]
+    allocatable: GrantedResources
 
 
-class Client:
+class KubeletClient:
     """Calls one kubelet by its socket. A connection is made when it is needed, and made again when it broke."""
 
     def __init__(self, socket: Path, timeout: float = TIMEOUT_SECONDS) -> None:
@@ -74,13 +74,13 @@ class Client:
         self._timeout = timeout
         self._channel: grpc.Channel | None = None
 
-    def read(self) -> Answer:
+    def read(self) -> PodResources:
         """Ask the kubelet; blocks for at most twice the timeout. Raises Unavailable."""
         pods = self._call("List", api.ListPodResourcesRequest(), api.ListPodResourcesResponse.FromString)
         given = self._call(
             "GetAllocatableResources", api.AllocatableResourcesRequest(), api.AllocatableResourcesResponse.FromString
         )
-        return Answer(
+        return PodResources(
             pods={
                 (pod.namespace, pod.name): {container.name: resources(container) for container in pod.containers}
                 for pod in pods.pod_resources
@@ -114,29 +114,29 @@ def _detail(error: grpc.RpcError) -> str:
     return str(details() if details else error)
 
 
-def resources(found: api.ContainerResources | api.AllocatableResourcesResponse) -> Resources:
+def resources(found: api.ContainerResources | api.AllocatableResourcesResponse) -> GrantedResources:
     """The message's content, in order."""
-    return Resources(
+    return GrantedResources(
         cpus=frozenset(found.cpu_ids),
         memory=tuple(
-            Memory(block.memory_type, block.size, _zones(block.topology))
-            for block in sorted(found.memory, key=lambda block: (block.memory_type, _zones(block.topology)))
+            GrantedMemory(block.memory_type, block.size, _zones_of_topology(block.topology))
+            for block in sorted(found.memory, key=lambda block: (block.memory_type, _zones_of_topology(block.topology)))
         ),
-        devices=_devices(found.devices),
+        devices=_devices_by_resource(found.devices),
     )
 
 
-def _devices(found: Iterable[api.ContainerDevices]) -> dict[str, DeviceZones]:
+def _devices_by_resource(found: Iterable[api.ContainerDevices]) -> dict[str, DeviceZones]:
     devices: dict[str, dict[str, set[int]]] = {}
     for each in found:
         of = devices.setdefault(each.resource_name, {})
         for device in each.device_ids:
-            of.setdefault(device, set()).update(_zones(each.topology))
+            of.setdefault(device, set()).update(_zones_of_topology(each.topology))
     return {
         resource: {device: tuple(sorted(of[device])) for device in sorted(of)}
         for resource, of in sorted(devices.items())
     }
 
 
-def _zones(topology: api.TopologyInfo) -> Zones:
+def _zones_of_topology(topology: api.TopologyInfo) -> Zones:
     return tuple(sorted(node.ID for node in topology.nodes))

@@ -28,7 +28,7 @@ from localcluster.errors import BinariesMissing
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL
 from localcluster.pki import write_private
 from localcluster.ports import Reservation
-from localcluster.process import Component
+from localcluster.process import ControlPlaneProcess
 from localcluster.programs import build, golang
 
 Object = dict[str, Any]
@@ -127,7 +127,7 @@ def _told(command: Sequence[str], environment: Mapping[str, str], told: str | No
 
 
 @asynccontextmanager
-async def installed(kueue: Kueue, cluster: LocalCluster, client: Client) -> AsyncIterator[Component]:
+async def installed(kueue: Kueue, cluster: LocalCluster, client: Client) -> AsyncIterator[ControlPlaneProcess]:
     """Kueue on a control plane; the process is made, and not started. It is gone afterwards."""
     async with AsyncExitStack() as stack:
         ports = Reservation(2)
@@ -142,14 +142,14 @@ async def installed(kueue: Kueue, cluster: LocalCluster, client: Client) -> Asyn
         token = await client.request_token("kueue-controller-manager", NAMESPACE, TOKEN_SECONDS)
         kubeconfig = cluster.token_kubeconfig(token, NAME)
         command = [str(kueue.program), f"--config={folder / 'config.yaml'}", f"--kubeconfig={kubeconfig}"]
-        made = Component(
+        made = ControlPlaneProcess(
             NAME, [*command, "--zap-log-level=2"], directory=folder, log=folder / "log", env=dict(os.environ)
         )
         stack.callback(made.stop, 5.0)
         yield made
 
 
-async def start(kueue: Component, client: Client, nodes: int) -> None:
+async def start(kueue: ControlPlaneProcess, client: Client, nodes: int) -> None:
     """Start it, and make one queue that owns all nodes, as soon as it takes that."""
     kueue.start()
     await _mount(kueue, client)
@@ -157,7 +157,7 @@ async def start(kueue: Component, client: Client, nodes: int) -> None:
         await _until_taken(kueue, client, resource, each)
 
 
-async def _mount(kueue: Component, client: Client) -> None:
+async def _mount(kueue: ControlPlaneProcess, client: Client) -> None:
     """Put the certificate that it makes where it waits for it."""
     deadline = SYSTEM.monotonic() + PATIENCE_SECONDS
     while not (data := (await client.get(SECRETS, "kueue-webhook-server-cert", NAMESPACE)).get("data")):
@@ -180,7 +180,7 @@ def _queue(nodes: int) -> Iterator[tuple[Resource, Object]]:
         yield resource, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
 
 
-async def _until_taken(kueue: Component, client: Client, resource: Resource, each: Object) -> None:
+async def _until_taken(kueue: ControlPlaneProcess, client: Client, resource: Resource, each: Object) -> None:
     """Create an object; its webhook may not listen yet."""
     namespace = "default" if resource.namespaced else None
     deadline = SYSTEM.monotonic() + PATIENCE_SECONDS
@@ -194,7 +194,7 @@ async def _until_taken(kueue: Component, client: Client, resource: Resource, eac
             return
 
 
-def _still(kueue: Component, deadline: float, what: str) -> None:
+def _still(kueue: ControlPlaneProcess, deadline: float, what: str) -> None:
     """Raise ComponentFailed where it ended, or where it is too late."""
     kueue.check()
     if SYSTEM.monotonic() > deadline:

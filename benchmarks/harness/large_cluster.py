@@ -10,7 +10,7 @@ from benchmarks.ungating import make_job
 from crds.constants import API_VERSION, Keys
 from kube import resources
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, make_node
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 
 PODS_A_NODE: Final = 2
 JOB_PODS: Final = 200
@@ -67,7 +67,7 @@ class Pods:
         self.nodes = nodes
         self._ours: list[tuple[str, str, str, Sequence[str]]] = []  # Job, its uid, Workload, values by level
         for obj in workloads:
-            found = msgspec.convert(obj, Workload, strict=False)
+            found = msgspec.convert(obj, WorkloadObject, strict=False)
             (owner,) = found.metadata.owner_references or ()
             slots = observed_of(found).slots
             assert slots is not None  # noqa: S101 - it was placed

@@ -20,7 +20,7 @@ from kube.client import Client
 from kube.resources import RESOURCE_FLAVORS
 from localcluster import API_SERVER, LocalCluster, Options
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
-from localcluster.process import Component, usage
+from localcluster.process import ControlPlaneProcess, usage
 from localcluster.programs.binaries import Binaries
 from manifests import render
 
@@ -51,7 +51,7 @@ class Plane:
     cluster: LocalCluster
     client: Client
     components: Components | None = None
-    kueue: Component | None = None
+    kueue: ControlPlaneProcess | None = None
     audit: Path | None = None
     _audited: int = field(default=0, repr=False)
 
@@ -140,7 +140,7 @@ async def plane(
         if beside is not None:
             made.kueue = await stack.enter_async_context(kueue.installed(beside, cluster, client))
         await add_nodes(client, fleet)
-        await wait_ready(client, fleet.names(), timeout=120)
+        await wait_ready(client, fleet.node_names(), timeout=120)
         if before is not None:
             await before(made)
         if made.components is not None:

@@ -19,7 +19,7 @@ from crds.settings import Settings
 from webhook.answers import Answer, read_body
 from webhook.connection import ReviewServer
 from webhook.levels import FixedLevels
-from webhook.objects import Pod
+from webhook.objects import ReviewedPod
 from webhook.review import PATCHED, Reply, Review
 from webhook.server import POD_PATH, WebhookServer
 
@@ -103,7 +103,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 _PATCH = b'[{"op":"add","path":"/spec/schedulingGates","value":[{"name":"kueue.x-k8s.io/topology"}]}]'
-_decode = msgspec.json.Decoder(Review[Pod]).decode
+_decode = msgspec.json.Decoder(Review[ReviewedPod]).decode
 _encode = msgspec.json.Encoder().encode
 
 

@@ -23,7 +23,7 @@ MOST_PREDICTED: Final = 256  # pods of one answer
 Names = tuple[str, ...]
 
 
-def named(node: str, uses: tuple[Use, ...]) -> Names:
+def name_devices(node: str, uses: tuple[Use, ...]) -> Names:
     """The devices in words."""
     return tuple(
         ["/".join([use.device[0], *([] if use.device[1] == node else use.device[1:2]), use.device[2]]) for use in uses]
@@ -36,7 +36,7 @@ class HeldDevices:
     def __init__(self, state: ClusterState) -> None:
         self._uses = state.cluster.devices.holders.all()[0]
 
-    def of(self, pod: objects.Pod) -> Names:
+    def devices_of_pod(self, pod: objects.Pod) -> Names:
         """The devices of a pod that is on a node."""
         namespace, status = pod.metadata.namespace, pod.status
         # Claims that were made from a template have generated names, which stand in the pod's status alone.
@@ -47,7 +47,7 @@ class HeldDevices:
         node = pod.spec.node_name
         # A pod without a node has no devices yet, whatever its claims say.
         return (
-            tuple([one for key in dict.fromkeys(claims) for one in named(node, self._uses.get(key, ()))])
+            tuple([one for key in dict.fromkeys(claims) for one in name_devices(node, self._uses.get(key, ()))])
             if node
             else ()
         )
@@ -59,7 +59,7 @@ class Predictor(msgspec.Struct):
     state: ClusterState
     _given: dict[str, tuple[Use, ...]] = msgspec.field(default_factory=dict)
 
-    def of(self, key: str, part: Assignment) -> Mapping[str, tuple[Names, ...]]:
+    def predict_devices(self, key: str, part: Assignment) -> Mapping[str, tuple[Names, ...]]:
         """By node, the devices of each pod there, as far as they are known: of `MOST_PREDICTED` pods at most.
 
         What is kept for others who were admitted does not count, as kube-scheduler knows nothing of it.
@@ -69,12 +69,12 @@ class Predictor(msgspec.Struct):
             return {}
         with self._thought():
             return {
-                name: self._on(f"{key}/{part.pod_set}", name, count, ask)
+                name: self._predict_on_node(f"{key}/{part.pod_set}", name, count, ask)
                 for one in part.slices
                 for name, count in one.nodes
             }
 
-    def _on(self, key: str, node: str, count: int, ask: DeviceAsk) -> tuple[Names, ...]:
+    def _predict_on_node(self, key: str, node: str, count: int, ask: DeviceAsk) -> tuple[Names, ...]:
         ledger, found = self.state.cluster.devices, []
         # A claim that all pods share is allocated once, for the first of them.
         for number in range(1 if ask.shared else count):
@@ -85,7 +85,7 @@ class Predictor(msgspec.Struct):
                 break
             self._given[claim] = uses
             ledger.set_uses(claim, uses)
-            found.append(named(node, uses))
+            found.append(name_devices(node, uses))
         return tuple(found * count if ask.shared else found)
 
     @contextmanager

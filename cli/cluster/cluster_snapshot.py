@@ -28,7 +28,7 @@ from ungater.cache.cache import Cache
 from ungater.cache.rules import device_resources, queue_rules
 from ungater.guard import Guard
 from ungater.kinds import AnyKind, Kind, OptionalKind
-from ungater.numa.node_topologies import Options
+from ungater.numa.node_topologies import TopologyOptions
 from ungater.numa.notices import Silent
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         lambda _uid, _after: None,
         lambda: None,
         notices=Silent(),
-        options=Options.of(settings),
+        options=TopologyOptions.from_settings(settings),
         queueing=queue_rules(settings),
         device_resources=device_resources(settings),
         scheduler=_scheduler(found),

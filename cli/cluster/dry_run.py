@@ -16,12 +16,12 @@ from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from queueing.cycle.cycle import Admitted, Preempting, cycle
-from queueing.preemption.plan import Victim
+from queueing.preemption.plan import PlannedVictim
 from ungater.cache.cache import Cache
-from ungater.model.actions import Create, Dequeue, Enqueue, Free, UpdateSpec
+from ungater.model.actions import Create, Dequeue, Enqueue, FreeCapacity, UpdateSpec
 from ungater.model.admission import Admission
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import new_workload
 from ungater.reconcile import reconcile
 from ungater.scheduling import replacement
@@ -30,7 +30,7 @@ CYCLES: Final = 10_000  # of a controller with all that waits: a bound, not an e
 LOOKS: Final = 64
 
 
-class Outcome(msgspec.Struct):
+class DryRunOutcome(msgspec.Struct):
     """What becomes of one workload. ``assignments``: where its pods go, now or once the victims are gone.
 
     ``admission``: what would be stored of it once it is placed.
@@ -41,7 +41,7 @@ class Outcome(msgspec.Struct):
     message: str
     placed: bool = False
     assignments: tuple[Assignment, ...] = ()
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[PlannedVictim, ...] = ()
     queue: str = ""
     admission: Admission | None = None
 
@@ -49,9 +49,9 @@ class Outcome(msgspec.Struct):
 class _Stage(msgspec.Struct):
     cache: Cache
     now: float
-    outcomes: dict[str, Outcome] = msgspec.field(default_factory=dict)
+    outcomes: dict[str, DryRunOutcome] = msgspec.field(default_factory=dict)
 
-    def settle(self, entry: WorkloadEntry) -> None:
+    def reconcile_job(self, entry: WorkloadEntry) -> None:
         """Have the controller look at a job until it asks for nothing that it could do without writing."""
         # One look makes the Workload, one brings its spec up to date, one finds nothing more to write.
         for _ in range(3):
@@ -70,8 +70,8 @@ class _Stage(msgspec.Struct):
                         self.cache.admissions.enqueue_entry(entry, until)
                     case Dequeue():
                         self.cache.admissions.dequeue_entry(entry)
-                    case Free():
-                        self.cache.admissions.free(entry)
+                    case FreeCapacity():
+                        self.cache.admissions.release_job(entry)
                     case _:
                         pass
             else:
@@ -86,16 +86,16 @@ class _Stage(msgspec.Struct):
             for one in decided:
                 # Workloads that wait already are decided too: they may take the room first.
                 if one.key in ours:
-                    self._note(ours[one.key], one)
+                    self._record_grant(ours[one.key], one)
             if not made.more:
                 return
 
-    def _note(self, entry: WorkloadEntry, made: Admitted | Preempting) -> None:
+    def _record_grant(self, entry: WorkloadEntry, made: Admitted | Preempting) -> None:
         grant = made.grant
         victims = made.victims if isinstance(made, Preempting) else ()
         admission = self.cache.reservations.admission_of(entry, grant)
         where = replacement.message_of(self.cache, entry, admission, made.message)
-        self.outcomes[entry.key] = Outcome(
+        self.outcomes[entry.key] = DryRunOutcome(
             entry,
             Reason.PREEMPTING if victims else Reason.ADMITTED,
             made.message if victims else where,
@@ -107,13 +107,13 @@ class _Stage(msgspec.Struct):
         )
 
 
-def _stored(cache: Cache, entry: WorkloadEntry) -> Workload:
+def _stored(cache: Cache, entry: WorkloadEntry) -> WorkloadObject:
     """Its Workload, as the API server would have stored it."""
-    body = new_workload(entry.job, cache.priorities.of(entry.job))
+    body = new_workload(entry.job, cache.priorities.priority_of_job(entry.job))
     # A uid that no API server gives, and that differs by entry: records are keyed by it.
     body["metadata"] |= {"uid": f"workload-{entry.id}", "resourceVersion": "1", "generation": 1}
     # Through JSON, so that what the codec drops or refuses is dropped or refused here too.
-    return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
+    return msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject)
 
 
 def _respecified(cache: Cache, entry: WorkloadEntry) -> ObservedWorkload | None:
@@ -127,7 +127,7 @@ def _respecified(cache: Cache, entry: WorkloadEntry) -> ObservedWorkload | None:
 
 def enqueue_entry(cache: Cache, entry: WorkloadEntry, now: float) -> None:
     """Have a job wait in the mirror, if the controller would."""
-    _Stage(cache, now).settle(entry)
+    _Stage(cache, now).reconcile_job(entry)
 
 
 def rehearse(
@@ -141,7 +141,7 @@ def rehearse(
     claims: Mapping[str, objects.ClaimSpec] | None = None,
     templates: Iterable[ResourceClaimTemplate] = (),
     device_claims: Iterable[ResourceClaim] = (),
-) -> list[Outcome]:
+) -> list[DryRunOutcome]:
     """What becomes of these jobs and pods if they are submitted now, at ``now`` (seconds since the epoch).
 
     All that wait already have their cycles first, as the next ones would admit them; then these are submitted, and have
@@ -153,7 +153,7 @@ def rehearse(
     stage = _Stage(cache, now)
     # First all that is there, to its end: what would be admitted by the next cycle is not free for a newcomer.
     for entry in tuple(cache.entries.values()):
-        stage.settle(entry)
+        stage.reconcile_job(entry)
     stage.cycles({})
     # The sets before and after tell which entries are new: an owner may make several.
     before = set(cache.entries)
@@ -164,33 +164,33 @@ def rehearse(
         cache.devices.on_template(came(template))
     for claim in device_claims:
         # A claim that is there may have devices; the manifest's has none and must not take its place.
-        if cache.device_claims.claimed.known(objects.key(claim)) is None:
+        if cache.device_claims.claimed.known_claim(objects.key(claim)) is None:
             cache.devices.on_claim(came(claim))
     for job_set in job_sets:
         cache.jobs.on_jobset(came(job_set))
     for job in jobs:
         cache.jobs.on_job(came(job))
     for pod in pods:
-        cache.pods.on_pod(came(pod))
+        cache.pods.handle_pod(came(pod))
     cache.pod_groups.judge_unseen(0.0)  # all pods of a service are there, and it is not
     ours = {entry.key: entry for uid, entry in cache.entries.items() if uid not in before}
     for entry in ours.values():
         # Pods came one by one: the group's shape is known with the last of them.
         cache.pod_groups.regroup(entry)
-        stage.settle(entry)
+        stage.reconcile_job(entry)
     stage.cycles(ours)
-    return [stage.outcomes.get(key) or _waits(cache, entry) for key, entry in ours.items()]
+    return [stage.outcomes.get(key) or _waiting_outcome(cache, entry) for key, entry in ours.items()]
 
 
-def _waits(cache: Cache, entry: WorkloadEntry) -> Outcome:
+def _waiting_outcome(cache: Cache, entry: WorkloadEntry) -> DryRunOutcome:
     """Why one is not placed now."""
     if entry.job.suspended and not entry.job.queue:
-        return Outcome(entry, Reason.SUSPENDED, reconcile.suspended_in_words(entry.job))
-    if (why := reconcile.hindered(entry, cache.rules)) is not None:
-        return Outcome(entry, *why)
+        return DryRunOutcome(entry, Reason.SUSPENDED, reconcile.suspended_in_words(entry.job))
+    if (why := reconcile.why_not_placed(entry, cache.rules)) is not None:
+        return DryRunOutcome(entry, *why)
     queued = cache.queues.entries.get(entry.key)
     if queued is None or queued.refusal is None:
-        return Outcome(entry, Reason.PENDING, "nothing was decided about it")
-    return Outcome(
+        return DryRunOutcome(entry, Reason.PENDING, "nothing was decided about it")
+    return DryRunOutcome(
         entry, queued.refusal.reason, replacement.refused_text(cache, entry, queued.refusal), queue=queued.queue
     )

@@ -58,16 +58,16 @@ class Dump:
         """The same by ``namespace/name``, or ``name`` where the kind is cluster-scoped; the last of a key holds."""
         return {objects.key(one): one for one in self.of(kind)}
 
-    def add(self, one: "Found") -> None:
+    def add(self, one: "FoundObject") -> None:
         """Take in one object. Failure where it is malformed."""
-        kind = KINDS.get((one.group, one.kind))
+        kind = KINDS.get((one.api_group, one.kind))
         if kind is None or (kind in kinds.REPLICATED and one.version not in {each.version for each in kind.versions}):
             self.ignored[one.kind] += 1
             return
         self.of(kind).append(one.read(kind.type))
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundObject(msgspec.Struct, frozen=True):
     """One object as it stands in a file: in document ``document`` (from 0), as item ``item`` of its List."""
 
     file: str
@@ -78,7 +78,7 @@ class Found(msgspec.Struct, frozen=True):
     kind: str
 
     @property
-    def group(self) -> str:
+    def api_group(self) -> str:
         """The API group; "" for the core."""
         return str(self.body.get("apiVersion", "")).rpartition("/")[0]
 
@@ -167,11 +167,11 @@ def taken(bodies: Iterable[dict[str, Any]]) -> Dump:
     """The same of objects that came from the API server."""
     dump = Dump()
     for body in bodies:
-        dump.add(Found("the cluster", b"", 0, None, body, body["kind"]))
+        dump.add(FoundObject("the cluster", b"", 0, None, body, body["kind"]))
     return dump
 
 
-def objects_in(file: str) -> Iterator[Found]:
+def objects_in(file: str) -> Iterator[FoundObject]:
     """Every object of a file, those in Lists one by one."""
     name = "stdin" if file == "-" else file
     with opened(file) as stream:
@@ -182,7 +182,7 @@ def objects_in(file: str) -> Iterator[Found]:
     yield from objects_in_text(name, text)
 
 
-def objects_in_text(name: str, text: bytes) -> Iterator[Found]:
+def objects_in_text(name: str, text: bytes) -> Iterator[FoundObject]:
     """The same of a file that was read already."""
     for number, document in enumerate(_documents(name, text)):
         if document is None:
@@ -193,7 +193,7 @@ def objects_in_text(name: str, text: bytes) -> Iterator[Found]:
         kind = document["kind"]
         # Both are asked: a kind of somebody's may end in List and have no items.
         if not (kind.endswith("List") and isinstance(document.get("items"), list)):
-            yield Found(name, text, number, None, document, kind)
+            yield FoundObject(name, text, number, None, document, kind)
             continue
         version = document.get("apiVersion")
         for index, item in enumerate(document["items"]):
@@ -202,7 +202,7 @@ def objects_in_text(name: str, text: bytes) -> Iterator[Found]:
                 raise Failure(f"{name}: line {line or 1}: item {index} of the {kind} is no object")
             if "kind" not in item and kind != "List":  # as the API server lists them
                 item = {"apiVersion": version, "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
-            yield Found(name, text, number, index, item, item.get("kind", ""))
+            yield FoundObject(name, text, number, index, item, item.get("kind", ""))
 
 
 def _documents(name: str, text: bytes) -> Iterator[Any]:
@@ -237,14 +237,14 @@ def _position(text: bytes, document: int, item: int | None, path: str) -> tuple[
             if number == document:
                 for step in steps:
                     # A field that is missing has no place; the nearest one above it is told.
-                    node = _below(node, step) or node  # noqa: PLW2901
+                    node = _node_below(node, step) or node  # noqa: PLW2901
                 return node.start_mark.line + 1, node.start_mark.column + 1
     except yaml.YAMLError:
         pass
     return 0, 0
 
 
-def _below(node: yaml.Node, step: str | int) -> yaml.Node | None:
+def _node_below(node: yaml.Node, step: str | int) -> yaml.Node | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
         return node.value[step] if step < len(node.value) else None
     if isinstance(node, yaml.MappingNode):

@@ -11,7 +11,7 @@ from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 
 
-class Holder(msgspec.Struct):
+class ClusterHolder(msgspec.Struct):
     """One workload of ours (``workload``: its key), or a controller whose pods came without us ("").
 
     ``pods`` that run or start there, ``slots`` kept for pods that do not yet; ``amounts`` of both.
@@ -49,9 +49,9 @@ class Holder(msgspec.Struct):
             self.amounts[resource] = self.amounts.get(resource, 0) + amount * count
 
 
-def holders(cache: Cache, nodes: Iterable[str]) -> list[Holder]:
+def holders(cache: Cache, nodes: Iterable[str]) -> list[ClusterHolder]:
     """All of them on these nodes, the lowest priority first."""
-    found: dict[str, Holder] = {}
+    found: dict[str, ClusterHolder] = {}
     wanted = frozenset(nodes)
     for name in sorted(wanted):
         for pod in cache.stores.pods_on(name):
@@ -60,7 +60,7 @@ def holders(cache: Cache, nodes: Iterable[str]) -> list[Holder]:
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
 
 
-def _add_pod(cache: Cache, found: dict[str, Holder], wire: Pod) -> None:
+def _add_pod(cache: Cache, found: dict[str, ClusterHolder], wire: Pod) -> None:
     pod = cache.state.pods.get(objects.key(wire))
     if pod is None:
         return  # it has finished
@@ -73,24 +73,24 @@ def _add_pod(cache: Cache, found: dict[str, Holder], wire: Pod) -> None:
     holder.add_pod(pod.key, pod.requests)
 
 
-def _foreign(wire: Pod) -> tuple[str, Holder]:
+def _foreign(wire: Pod) -> tuple[str, ClusterHolder]:
     """Under its controller, or alone."""
     owner, meta = controller_of(wire.metadata), wire.metadata
     kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
     name = f"{kind.lower()}/{called}"
-    return f"{meta.namespace}/{name}", Holder(name, kind, meta.namespace, "", wire.spec.priority or 0)
+    return f"{meta.namespace}/{name}", ClusterHolder(name, kind, meta.namespace, "", wire.spec.priority or 0)
 
 
-def of_entry(cache: Cache, entry: WorkloadEntry) -> Holder:
+def of_entry(cache: Cache, entry: WorkloadEntry) -> ClusterHolder:
     """A workload of ours, holding nothing yet."""
     owner, queued = entry.job, cache.queues.entries.get(entry.key)
-    priority = queued.workload.priority if queued is not None else cache.priorities.of(owner)
-    return Holder(
+    priority = queued.workload.priority if queued is not None else cache.priorities.priority_of_job(owner)
+    return ClusterHolder(
         f"{owner.kind.lower()}/{owner.full_name}", owner.kind, owner.namespace, entry.key, priority, owner.queue
     )
 
 
-def _add_slots(cache: Cache, found: dict[str, Holder], wanted: frozenset[str]) -> None:
+def _add_slots(cache: Cache, found: dict[str, ClusterHolder], wanted: frozenset[str]) -> None:
     for key, parts in cache.state.workloads.items():
         entry = cache.entries.of_workload(key)
         for name, assignment in parts.items():

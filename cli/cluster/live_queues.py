@@ -32,7 +32,7 @@ from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
 
-class Reading(msgspec.Struct, frozen=True):
+class QueueReading(msgspec.Struct, frozen=True):
     """What was there at ``now`` (seconds since the epoch).
 
     ``workloads``: by key, those that are in a queue and have not finished. ``inactive``: keys of those that are in a
@@ -48,7 +48,7 @@ class Reading(msgspec.Struct, frozen=True):
     now: float
     names: LevelNames = NO_NAMES
 
-    def why(self, key: str) -> Refusal | None:
+    def explain_refusal(self, key: str) -> Refusal | None:
         """Why it can wait in no queue as things are; None where it waits in one, or holds what it wants."""
         entry = self.queues.entries.get(key)
         return entry.refusal if entry is not None else None
@@ -67,7 +67,7 @@ class Reading(msgspec.Struct, frozen=True):
         return tuple(flavor.flavor for group in found.groups for flavor in group.flavors) if found is not None else ()
 
 
-async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM) -> Reading:
+async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM) -> QueueReading:
     """List flavors, namespaces, queues and workloads of the whole cluster.
 
     Raises Failure where they may not be listed, or Topogate is not installed; KubeError.
@@ -101,7 +101,7 @@ def build(
     *,
     rules: Rules | None = None,
     now: float,
-) -> Reading:
+) -> QueueReading:
     """Put together what was listed."""
     state, queues, wrong, names = ClusterState(), Queues(rules), list[str](), LevelNames()
     for flavor in flavors:
@@ -128,7 +128,7 @@ def build(
         if live[key].spec.active:
             _submit(queues, key, live[key], now)
     inactive = sorted(key for key in waiting if not live[key].spec.active)
-    return Reading(queues, state, live, tuple(inactive), tuple(wrong), now, names)
+    return QueueReading(queues, state, live, tuple(inactive), tuple(wrong), now, names)
 
 
 def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload], now: float) -> None:
@@ -137,23 +137,23 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload],
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
         nominated = one.status.admission is None
         victims = () if one.status.admission is not None else _victims(one)
-        queues.restore(state, _plain(one), grant, now, nominated=victims, waits=nominated)
+        queues.restore_workload(state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated)
     for one, grant in held:
         # After all of them: growth is held beside what its workload has.
         nomination = one.status.nomination
         if one.status.admission is not None and nomination is not None:  # it is to grow
             more = _granted(grant.queue, nomination.pod_set_assignments)
-            workload = msgspec.structs.replace(_plain(one), key=growth_of(objects.key(one)))
+            workload = msgspec.structs.replace(_workload_for_order(one), key=growth_of(objects.key(one)))
             hold_growth(state, queues, workload, more, _victims(one), {})
 
 
 def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
     # First into the queue, then put off: only what is in a queue has a turn to lose.
-    queues.submit(_plain(workload), now)
+    queues.submit(_workload_for_order(workload), now)
     requeue = workload.status.requeue_state
     until = _seconds(requeue.requeue_at) if requeue is not None else 0.0
     if until > now:
-        queues.put_off(key, until)
+        queues.delay_workload(key, until)
 
 
 def title_of(workload: Workload) -> str:
@@ -186,7 +186,7 @@ def requests(workload: Workload) -> dict[str, int]:
 def with_pods(workload: Workload, names: LevelNames, charged: Mapping[str, Amounts] | None = None) -> model.Workload:
     """The workload as queueing takes it, its pod sets included. ``charged``: as `model.Workload` has it."""
     pod_sets = tuple(_pod_set(pod_set, workload.metadata.namespace, names) for pod_set in workload.spec.pod_sets)
-    return msgspec.structs.replace(_plain(workload), pod_sets=pod_sets, charged=dict(charged or {}))
+    return msgspec.structs.replace(_workload_for_order(workload), pod_sets=pod_sets, charged=dict(charged or {}))
 
 
 def _pod_set(wire: WorkloadPodSet, namespace: str, names: LevelNames) -> PodSet:
@@ -201,7 +201,7 @@ def _finished(workload: Workload) -> bool:
     return is_true(workload.status.conditions, "Finished")
 
 
-def _plain(workload: Workload) -> model.Workload:
+def _workload_for_order(workload: Workload) -> model.Workload:
     """The workload as far as order goes: no pods are placed here.
 
     One that was put back because of its own trouble comes after those who wait since, as the controller has it.

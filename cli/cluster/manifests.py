@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cli.cluster import dump as dumps
-from cli.cluster.dump import Found
+from cli.cluster.dump import FoundObject
 from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
 from crds.spelling import meant
@@ -28,9 +28,9 @@ from ungater.cache.cache import Cache
 from ungater.jobs.leaderworkerset import GROUP, NAME
 from webhook import large
 from webhook import objects as seen
-from webhook.checks import Route
+from webhook.checks import QueueRoute
 from webhook.jobsets import mutate_jobset
-from webhook.mutate import Add, Decision, Rules, mutate_job, mutate_pod
+from webhook.mutate import Add, Decision, MutationRules, mutate_job, mutate_pod
 
 _CLAIM: Final = "PersistentVolumeClaim"
 _DEVICES: Final = "ResourceClaim"
@@ -73,16 +73,16 @@ class Manifest(msgspec.Struct):
         return f"{self.kind.lower()}/{self.name}"
 
 
-def read(files: Sequence[str]) -> tuple[list[Found], list[str]]:
+def read(files: Sequence[str]) -> tuple[list[FoundObject], list[str]]:
     """What can be placed, and the kinds that were passed over.
 
     Raises Failure where a file cannot be read, an object is malformed, or there is nothing to place.
     """
-    found, passed, hint = list[Found](), list[str](), ""
+    found, passed, hint = list[FoundObject](), list[str](), ""
     for file in files:
         for one in dumps.objects_in(file):
             # By group and kind alone: a version that nobody serves is told by the dry run at the API server.
-            if (one.group, one.kind) in KINDS:
+            if (one.api_group, one.kind) in KINDS:
                 found.append(one)
             else:
                 passed.append(str(one))
@@ -94,7 +94,7 @@ def read(files: Sequence[str]) -> tuple[list[Found], list[str]]:
     return found, passed
 
 
-def _meant(one: Found) -> str:
+def _meant(one: FoundObject) -> str:
     """What an object was perhaps meant to be, that can be placed; "" where nothing is like it."""
     groups = [group for group, kind in KINDS if kind == one.kind]
     if groups:
@@ -125,18 +125,18 @@ class Maker:
         # The webhook keeps the same table, so that a job of a stopped queue gets the same warning.
         routes = {name: _route(cache, *name) for name in cache.queues.local}
         queues = {name: route for name, route in routes.items() if name[1]}
-        self._rules = Rules(keys, dict(cache.flavors), queues, require_queue, cache.level_names)
+        self._rules = MutationRules(keys, dict(cache.flavors), queues, require_queue, cache.level_names)
 
-    def make(self, one: Found) -> Manifest:
+    def make_manifest(self, one: FoundObject) -> Manifest:
         """Raises Failure where a field is not what it has to be."""
         meta = _mapping(one, one.body, "metadata")
         namespace = str(meta.get("namespace") or self._namespace)
         # The API server appends five characters; here a number does, so that runs are equal.
-        name = str(meta.get("name") or f"{meta.get('generateName', '')}{self._number():05x}")
+        name = str(meta.get("name") or f"{meta.get('generateName', '')}{self._next_number():05x}")
         if not one.name:
             raise one.fail("metadata.name", "is missing: every object needs a name")
         made = Manifest(one.kind, namespace, name)
-        KINDS[one.group, one.kind](self, one, made)
+        KINDS[one.api_group, one.kind](self, one, made)
         try:  # what it asks for is read here, where its file and line are known
             # Pods of one object are alike: the first speaks for all.
             for spec in (*(template_of(job).spec for job in made.jobs), *(pod.spec for pod in made.pods[:1])):
@@ -148,11 +148,11 @@ class Maker:
             made.warn(f"metadata.namespace of {one} counts: -n {self._asked} is for objects that name none")
         return made
 
-    def job(self, one: Found, made: Manifest) -> None:
+    def job(self, one: FoundObject, made: Manifest) -> None:
         """A Job."""
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
         # As the webhook does: it reads a few fields and measures the rest.
-        job, beyond = _read(one, body, seen.Job), large.of_object("Job", msgspec.json.encode(body))
+        job, beyond = _read(one, body, seen.ReviewedJob), large.of_object("Job", msgspec.json.encode(body))
         decision = mutate_job(job, self._rules, beyond=beyond)
         if not _noted(made, decision):
             # In the API server's order: the webhook's patch may suspend the Job, and then its controller writes the
@@ -160,22 +160,22 @@ class Maker:
             body = self._suspended(patched(body, decision.patch))
             made.jobs.append(_read(one, body, objects.Job))
 
-    def job_set(self, one: Found, made: Manifest) -> None:
+    def job_set(self, one: FoundObject, made: Manifest) -> None:
         """A JobSet: its Jobs are part of it, and come later."""
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
-        job_set, beyond = _read(one, body, seen.JobSet), large.of_object("JobSet", msgspec.json.encode(body))
+        job_set, beyond = _read(one, body, seen.ReviewedJobSet), large.of_object("JobSet", msgspec.json.encode(body))
         decision = mutate_jobset(job_set, self._rules, beyond=beyond)
         if not _noted(made, decision):
             body = self._suspended(patched(body, decision.patch))
             made.job_sets.append(_read(one, body, JobSet))
 
-    def scaled(self, one: Found, made: Manifest) -> None:
+    def scaled(self, one: FoundObject, made: Manifest) -> None:
         """The pods of a Deployment or ReplicaSet, all of them at once."""
-        kind = _SCALED[one.group, one.kind]
+        kind = _SCALED[one.api_group, one.kind]
         owner = {**self._owner(one, made), "kind": kind}
         self._add_pods(one, made, owner, lambda _: {})
 
-    def stateful(self, one: Found, made: Manifest) -> None:
+    def stateful(self, one: FoundObject, made: Manifest) -> None:
         """The pods of a StatefulSet, as if it made them all at once (podManagementPolicy Parallel)."""
         first = _mapping(one, one.body, "spec").get("ordinals") or {}
         start = int(first.get("start", 0)) if isinstance(first, dict) else 0
@@ -192,22 +192,22 @@ class Maker:
                 made.claims[f"{made.namespace}/{claim}"] = spec
                 made.pods[at] = _having(pod, name, claim)
 
-    def claim(self, one: Found, made: Manifest) -> None:
+    def add_claim(self, one: FoundObject, made: Manifest) -> None:
         """A claim that pods of other objects may name."""
         made.claims[f"{made.namespace}/{made.name}"] = _read(one, one.body.get("spec") or {}, objects.ClaimSpec)
 
-    def template(self, one: Found, made: Manifest) -> None:
+    def template(self, one: FoundObject, made: Manifest) -> None:
         """What claims to devices are made of, for pods of other objects that name it."""
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
         made.templates.append(_read(one, body, ResourceClaimTemplate))
 
-    def device_claim(self, one: Found, made: Manifest) -> None:
+    def device_claim(self, one: FoundObject, made: Manifest) -> None:
         """A claim to devices, for pods of other objects that name it; it has none yet, whatever its status says."""
         # An allocation in the file is the file's word; only the scheduler writes one.
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None), "status": {}}
         made.device_claims.append(_read(one, body, ResourceClaim))
 
-    def leaders(self, one: Found, made: Manifest) -> None:
+    def leaders(self, one: FoundObject, made: Manifest) -> None:
         """The groups of a LeaderWorkerSet, as if all their pods came at once."""
         if self._leaders_of(f"{made.namespace}/{made.name}") is not None:
             there = f"it is there already: `topogate explain leaderworkerset/{made.name}` says where its pods are"
@@ -217,8 +217,8 @@ class Maker:
         path = "spec.leaderWorkerTemplate"
         spec = _mapping(one, body, "spec")
         shape = _mapping(one, spec, "leaderWorkerTemplate", path)
-        groups, size = _count(one, spec, "replicas", "spec"), _count(one, shape, "size", path, least=1)
-        # Each factor is bounded by `_count`; their product is not.
+        groups, size = _read_count(one, spec, "replicas", "spec"), _read_count(one, shape, "size", path, least=1)
+        # Each factor is bounded by `_read_count`; their product is not.
         if groups * size > MOST_PODS:
             raise one.fail("spec.replicas", f"{groups} groups of {size} pods: expected at most {MOST_PODS} pods")
         roles = ["leaderTemplate" if shape.get("leaderTemplate") else "workerTemplate", "workerTemplate"]
@@ -226,7 +226,7 @@ class Maker:
         templates = [_mapping(one, shape, role, f"{path}.{role}") for role in roles]
         owner = {**self._owner(one, made), "kind": "StatefulSet"}  # which of them is told by the pods' labels
         decisions = [self._decide_pod(one, template, owner) for template in templates]
-        asks = any(decision.patch for decision in decisions) or self._asks(one, body)
+        asks = any(decision.patch for decision in decisions) or self._has_request(one, body)
         for role, decision in dict(zip(roles, decisions, strict=True)).items():
             if _noted(made, decision):
                 made.deny(f"{path}.{role}: {made.denied}")
@@ -243,7 +243,7 @@ class Maker:
                 template = _labelled(templates[min(at, 1)], labels)
                 self._add_pod(one, made, template, name, owner, decisions[min(at, 1)])
 
-    def pod(self, one: Found, made: Manifest) -> None:
+    def pod(self, one: FoundObject, made: Manifest) -> None:
         """A bare pod, or one of a group."""
         self._add_pod(one, made, one.body, made.name, None, self._decide_pod(one, one.body))
 
@@ -256,10 +256,10 @@ class Maker:
             status["conditions"] = [{"type": "Suspended", "status": "True", "lastTransitionTime": self._created}]
         return {**body, "status": status}
 
-    def _add_pods(self, one: Found, made: Manifest, owner: Json, labels: Any) -> None:
+    def _add_pods(self, one: FoundObject, made: Manifest, owner: Json, labels: Any) -> None:
         spec = _mapping(one, one.body, "spec")
         template = _mapping(one, spec, "template", "spec.template")
-        count = _count(one, spec, "replicas", "spec")
+        count = _read_count(one, spec, "replicas", "spec")
         # One decision for all pods, as they have one template.
         decision = self._decide_pod(one, template, owner) if count else Decision()
         # The webhook speaks of the pod; whoever wrote this looks for it in the template.
@@ -269,20 +269,20 @@ class Maker:
             if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):
                 return
 
-    def _asks(self, one: Found, body: Json) -> bool:
+    def _has_request(self, one: FoundObject, body: Json) -> bool:
         """Whether an object's own metadata ask for a topology or a queue."""
         decision = self._decide_pod(one, {"metadata": body["metadata"], "spec": {}})
         return bool(decision.patch) or decision.denied is not None
 
-    def _decide_pod(self, one: Found, body: Json, owner: Json | None = None) -> Decision:
+    def _decide_pod(self, one: FoundObject, body: Json, owner: Json | None = None) -> Decision:
         """What the webhook decides about a pod of this template that belongs to this controller."""
         if owner is not None and isinstance(body.get("metadata", {}), dict):
             body = {**body, "metadata": {**body.get("metadata", {}), "ownerReferences": [owner]}}
         beyond = large.of_object("Pod", msgspec.json.encode(body))
-        return mutate_pod(_read(one, body, seen.Pod), self._rules, beyond=beyond)
+        return mutate_pod(_read(one, body, seen.ReviewedPod), self._rules, beyond=beyond)
 
     def _add_pod(
-        self, one: Found, made: Manifest, body: Json, name: str, owner: Json | None, decision: Decision
+        self, one: FoundObject, made: Manifest, body: Json, name: str, owner: Json | None, decision: Decision
     ) -> bool:
         if _noted(made, decision):
             return False
@@ -301,7 +301,7 @@ class Maker:
         own = {
             "name": name,
             "namespace": namespace,
-            "uid": f"rehearsal-{self._number()}",
+            "uid": f"rehearsal-{self._next_number()}",
             "creationTimestamp": self._created,
             "resourceVersion": "1",
         }
@@ -309,11 +309,11 @@ class Maker:
         references = {"ownerReferences": [owner]} if owner is not None else {}
         return {**(meta or {}), **own, **references}
 
-    def _owner(self, one: Found, made: Manifest) -> Json:
-        version, uid = one.body.get("apiVersion", ""), f"rehearsal-{self._number()}"
+    def _owner(self, one: FoundObject, made: Manifest) -> Json:
+        version, uid = one.body.get("apiVersion", ""), f"rehearsal-{self._next_number()}"
         return {"apiVersion": version, "kind": made.kind, "name": made.name, "uid": uid, "controller": True}
 
-    def _number(self) -> int:
+    def _next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
@@ -326,7 +326,7 @@ KINDS: Final[Mapping[tuple[str, str], Any]] = {
     ("apps", "ReplicaSet"): Maker.scaled,
     ("apps", "StatefulSet"): Maker.stateful,
     ("", "Pod"): Maker.pod,
-    ("", _CLAIM): Maker.claim,
+    ("", _CLAIM): Maker.add_claim,
     ("resource.k8s.io", _DEVICES): Maker.device_claim,
     ("resource.k8s.io", _TEMPLATE): Maker.template,
 }
@@ -351,17 +351,17 @@ def patched(body: Json, patch: Iterable[Add]) -> Json:
     return made
 
 
-def _route(cache: Cache, namespace: str, name: str) -> Route:
+def _route(cache: Cache, namespace: str, name: str) -> QueueRoute:
     """Where a local queue leads, as the webhook knows it."""
     local = cache.queues.local[namespace, name]
     queue = cache.queues.quotas.queues.get(local.cluster_queue)
     if queue is None:
-        return Route(local.cluster_queue, None, f"its ClusterQueue {local.cluster_queue} does not exist")
+        return QueueRoute(local.cluster_queue, None, f"its ClusterQueue {local.cluster_queue} does not exist")
     flavors = tuple(quotas.flavor for group in queue.groups for quotas in group.flavors)
     for what, stop in (("it", local.stop), (f"its ClusterQueue {queue.name}", queue.stop)):
         if stop != "None":
-            return Route(queue.name, flavors, f"{what} is on hold (stopPolicy {stop})")
-    return Route(queue.name, flavors)
+            return QueueRoute(queue.name, flavors, f"{what} is on hold (stopPolicy {stop})")
+    return QueueRoute(queue.name, flavors)
 
 
 def _noted(made: Manifest, decision: Decision) -> bool:
@@ -372,7 +372,7 @@ def _noted(made: Manifest, decision: Decision) -> bool:
     return bool(made.denied)
 
 
-def _read(one: Found, body: Json, kind: type[T]) -> T:
+def _read(one: FoundObject, body: Json, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(msgspec.json.encode(body), type=kind)
     except msgspec.ValidationError as error:
@@ -380,14 +380,14 @@ def _read(one: Found, body: Json, kind: type[T]) -> T:
         raise one.fail(path.rstrip("`").lstrip("."), message) from None
 
 
-def _mapping(one: Found, within: Json, name: str, path: str = "") -> Json:
+def _mapping(one: FoundObject, within: Json, name: str, path: str = "") -> Json:
     found = within.get(name)
     if not isinstance(found, dict):
         raise one.fail(path or name, "is missing or no object")
     return found
 
 
-def _count(one: Found, within: Json, name: str, path: str, *, least: int = 0) -> int:
+def _read_count(one: FoundObject, within: Json, name: str, path: str, *, least: int = 0) -> int:
     found = within.get(name, 1)
     found = 1 if found is None else found
     # Not isinstance: true is an int to Python.

@@ -28,7 +28,7 @@ def one_owner(words: Sequence[str]) -> str:
     raise Failure(f"{' '.join(words)}: expected one owner: NAME, KIND/NAME or KIND NAME")
 
 
-def named(text: str) -> tuple[str, str]:
+def parse_owner(text: str) -> tuple[str, str]:
     """(kind, name): the kind in lower case and in the singular, "" where only a name was given. Raises Failure."""
     kind, slash, name = text.rpartition("/")
     if not name or "/" in kind or (slash and not kind):

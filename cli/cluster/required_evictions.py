@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.cluster.holders import Holder, holders
+from cli.cluster.holders import ClusterHolder, holders
 from cli.cluster.room_report import Room
 from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_in_words
@@ -104,7 +104,7 @@ def relief(
     # A holder of what is not short stands in nobody's way.
     short = set(best.missing) if best is not None else set()
     in_the_way = [one for one in held if one.workload != entry.key and short & one.amounts.keys()]
-    enough, where = _enough(cache, queued, more)
+    enough, where = _required_victims(cache, queued, more)
     return Relief(
         flavor=best.flavor if best else "",
         domain=best.values if best else (),
@@ -125,7 +125,7 @@ def _nodes(state: ClusterState, flavor: str, values: tuple[str, ...]) -> list[st
     return [name for name, path in zip(tree.names, tree.paths, strict=True) if path[: len(values)] == values]
 
 
-def _view(one: Holder) -> HolderView:
+def _view(one: ClusterHolder) -> HolderView:
     amounts = {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount}
     return HolderView(one.name, one.namespace, one.workload, one.priority, one.pods + one.slots, amounts, one.title)
 
@@ -133,7 +133,9 @@ def _view(one: Holder) -> HolderView:
 # --- the least that would have to go ---------------------------------------------------------------------------------
 
 
-def _enough(cache: Cache, queued: Entry, more: Mapping[str, int] | None) -> tuple[list[Holder], tuple[str, ...]]:
+def _required_victims(
+    cache: Cache, queued: Entry, more: Mapping[str, int] | None
+) -> tuple[list[ClusterHolder], tuple[str, ...]]:
     """Who would have to go, and where the workload would be then (what its slices have in common)."""
     state = cache.state
     # Everything below is tried on the live mirror; `rollback` takes it back, also where a search raises.
@@ -149,7 +151,7 @@ def _enough(cache: Cache, queued: Entry, more: Mapping[str, int] | None) -> tupl
         outside = {one.outside.key for key, one in queues.outside.items() if key in gone and one.outside is not None}
     finally:
         state.rollback(checkpoint)
-    return list(_named(cache, gone, outside)), _common(paths)
+    return list(_victim_holders(cache, gone, outside)), _common_domain(paths)
 
 
 def _plan(state: ClusterState, queues: Queues, workload: Workload) -> Plan | None:
@@ -170,10 +172,10 @@ def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Ma
     parts = tuple(state.assignments(key).values())
     # No amounts: the one queue is unlimited, and quota is not what is asked about.
     grant = msgspec.structs.replace(held, queue=EVERYBODY, amounts={}, assignments=parts)
-    queues.restore(state, _above_all(queues, queued.workload), grant, 0.0)
+    queues.restore_workload(state, _above_all(queues, queued.workload), grant, 0.0)
     queues.wish(key, {name: grant.counts.get(name, 0) + count for name, count in more.items()})
     # Growth preempts only after it was refused for want of room.
-    queues.entries[key].refuse(Refusal(Reason.DOES_NOT_FIT, ""))
+    queues.entries[key].record_refusal(Refusal(Reason.DOES_NOT_FIT, ""))
     found = growth.nominate(state, queues, key)
     return found.plan if found is not None else None
 
@@ -208,7 +210,7 @@ def _everybody(cache: Cache, workload: Workload) -> Queues:
         one = msgspec.structs.replace(queued.workload, queue="", non_preemptible=said)
         queues.set_local_queue(LocalQueue(namespace=one.namespace, name="", cluster_queue=EVERYBODY))
         grant = AssumedAdmission(EVERYBODY, queued.grant.counts, {}, {}, tuple(held.values()))
-        queues.restore(cache.state, one, grant, 0.0)
+        queues.restore_workload(cache.state, one, grant, 0.0)
     for pod in cache.state.pods.values():
         # The search takes the bound pods of a victim out of the engine's state, and puts them back.
         if pod.claim is not None and pod.claim[0] in queues.entries:
@@ -231,22 +233,24 @@ def _foreign(cache: Cache) -> Iterator[objects.Pod]:
                 yield wire
 
 
-def _named(cache: Cache, gone: set[str], outside: set[str]) -> Iterator[Holder]:
+def _victim_holders(cache: Cache, gone: set[str], outside: set[str]) -> Iterator[ClusterHolder]:
     """The victims as holders of all that they hold, the lowest priority first."""
-    names = {node for key in gone for part in cache.state.assignments(key).values() for node in _on(part.slices)}
+    names = {
+        node for key in gone for part in cache.state.assignments(key).values() for node in _nodes_of_slices(part.slices)
+    }
     names |= {cache.state.pods[key].node for key in outside}
     for one in holders(cache, names):
         if one.workload in gone or (not one.workload and one.keys & outside):
             yield one
 
 
-def _on(slices: Sequence[object]) -> Iterator[str]:
+def _nodes_of_slices(slices: Sequence[object]) -> Iterator[str]:
     for piece in slices:
         for name, _ in getattr(piece, "nodes", ()):
             yield name
 
 
-def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _common_domain(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """The domain that all of them are in."""
     if not paths:
         return ()
@@ -259,7 +263,7 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 # --- whether it may be taken -----------------------------------------------------------------------------------------
 
 
-def _preemption(cache: Cache, queued: Entry, enough: Sequence[Holder]) -> str:
+def _preemption(cache: Cache, queued: Entry, enough: Sequence[ClusterHolder]) -> str:
     workload = queued.workload
     queue = cache.queues.quotas.queues.get(_queue_of(cache, workload))
     asked, granted = asks_of(workload), queued.grant.asks if queued.grant is not None else {}
@@ -277,7 +281,7 @@ def _preemption(cache: Cache, queued: Entry, enough: Sequence[Holder]) -> str:
     return _of_these(cache, workload, enough, queue)
 
 
-def _in_the_way(reason: str, best: Room | None, held: Sequence[Holder]) -> str:
+def _in_the_way(reason: str, best: Room | None, held: Sequence[ClusterHolder]) -> str:
     """Why there is nobody whose eviction would help, as far as the closest domain tells."""
     if reason == Reason.BEHIND_OTHERS:
         return "no eviction is needed: what it would have is kept for others that come first"
@@ -290,7 +294,7 @@ def _in_the_way(reason: str, best: Room | None, held: Sequence[Holder]) -> str:
     return "no eviction was found that would help"
 
 
-def _of_these(cache: Cache, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue) -> str:
+def _of_these(cache: Cache, workload: Workload, enough: Sequence[ClusterHolder], queue: ClusterQueue) -> str:
     """The same of a queue that may preempt."""
     queues = [_holds_in(cache, one) for one in enough]
     kept = [
@@ -308,13 +312,13 @@ def _of_these(cache: Cache, workload: Workload, enough: Sequence[Holder], queue:
     return f"ClusterQueue {queue.name} may preempt them; it is looked at again in the next cycle"
 
 
-def _holds_in(cache: Cache, one: Holder) -> str:
+def _holds_in(cache: Cache, one: ClusterHolder) -> str:
     """The cluster queue whose quota it holds; "": none."""
     queued = cache.queues.entries.get(one.workload)
     return queued.queue if queued is not None and queued.queue != UNQUEUED else ""
 
 
-def _why_kept(cache: Cache, workload: Workload, queue: ClusterQueue, one: Holder, name: str) -> str:
+def _why_kept(cache: Cache, workload: Workload, queue: ClusterQueue, one: ClusterHolder, name: str) -> str:
     """Why policies protect one that would have to go from a workload of this queue, whatever quota is used; "": not.
 
     ``name``: the cluster queue that it holds quota of.

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cli.cluster.dump import Found
+from cli.cluster.dump import FoundObject
 from cli.reaching import CONNECTIONS
 from kube.client import Client
 from kube.errors import AlreadyExists, ApiError, KubeTimeout
@@ -23,7 +23,7 @@ SECONDS: Final = 15.0  # a webhook that is called has 10
 class Tried(NamedTuple):
     """What came of one object. ``refusal``: why it is refused, "" where it is not; ``unfit``: it could not be tried."""
 
-    one: Found
+    one: FoundObject
     namespace: str
     refusal: str = ""
     warnings: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Tried(NamedTuple):
 
 
 async def tried(
-    kubeconfig: str | None, context: str | None, namespace: str | None, objects: Sequence[Found]
+    kubeconfig: str | None, context: str | None, namespace: str | None, objects: Sequence[FoundObject]
 ) -> list[Tried]:
     """Each of these objects. Raises KubeError."""
     async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
@@ -41,7 +41,7 @@ async def tried(
         return await asyncio.gather(*(_try(client, one, own) for one, own in found))
 
 
-async def _try(client: Client, one: Found, namespace: str) -> Tried:
+async def _try(client: Client, one: FoundObject, namespace: str) -> Tried:
     resource = KNOWN.get((str(one.body.get("apiVersion")), one.kind))
     if resource is None:
         text = f"{one.body.get('apiVersion')} is not a version of {one.kind} that can be tried"

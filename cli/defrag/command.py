@@ -13,7 +13,7 @@ from rich.text import Text
 from cli.cluster import cluster_snapshot, installed
 from cli.cluster import dump as dumps
 from cli.cluster.dump import Dump
-from cli.defrag.run import Run, Wanted
+from cli.defrag.run import Run, WantedNodes
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr
 from cli.reaching import failure
 from cli.snapshot import objects_of
@@ -29,7 +29,7 @@ from kube import objects
 from kube.client import Client
 from kube.errors import KubeError
 from kube.pods import convert
-from simulator.defrag import Movable, Plan, defrag
+from simulator.defrag import DefragPlan, Movable, defrag
 from simulator.tally import measured
 from simulator.world.site import main_flavor
 from ungater import kinds
@@ -139,7 +139,7 @@ def command(
 
 def _carried_out(found: DefragReport, kubeconfig: str | None, context: str | None, timeout: float) -> bool:
     """Have all moves made; True where they were. Ctrl-C ends it: a move that began is ended by the controller."""
-    steps = [[Wanted(move.workload, move.job, move.nodes) for move in step.moves] for step in found.steps]
+    steps = [[WantedNodes(move.workload, move.job, move.nodes) for move in step.moves] for step in found.steps]
     console = stderr()
 
     def say(line: str) -> None:
@@ -273,7 +273,7 @@ def _fixed(state: ClusterState, foreign: dict[str, objects.Pod]) -> Iterator[str
             yield charged.node
 
 
-def _view(flavor: str, plan: Plan, found: Tenants) -> DefragReport:
+def _view(flavor: str, plan: DefragPlan, found: Tenants) -> DefragReport:
     steps = tuple(
         StepView(
             tuple(domain_in_words(path) for path in step.freed),

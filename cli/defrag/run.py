@@ -26,7 +26,7 @@ from kube.objects import Condition, condition, is_true
 from kube.resources import WORKLOADS
 from ungater.model.conditions import MOVE_REFUSED, MOVING, PODS_READY
 from ungater.model.move_request import MoveRequest, encode
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 
 POLL = 0.5  # seconds
 # The controller answers within a reconcile; a minute covers a change of the leader.
@@ -51,7 +51,7 @@ DONE = frozenset({MoveOutcome.MOVED, MoveOutcome.THERE, MoveOutcome.GONE})
 ENDS = frozenset({MoveOutcome.USED_UP, MoveOutcome.LATE})  # nothing more is begun after these
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedNodes(msgspec.Struct, frozen=True):
     """One workload (``namespace/name``), and by pod set the nodes that its pods go to."""
 
     workload: str
@@ -76,7 +76,7 @@ class Run:
         self._patience = patience
         self._number = 0
 
-    async def steps(self, steps: Sequence[Sequence[Wanted]]) -> bool:
+    async def steps(self, steps: Sequence[Sequence[WantedNodes]]) -> bool:
         """All steps in their order; True where all of it was done. Raises KubeError."""
         for number, moves in enumerate(steps, 1):
             if not await self._step(number, moves):
@@ -84,12 +84,12 @@ class Run:
                 return False
         return True
 
-    async def _step(self, number: int, moves: Sequence[Wanted]) -> bool:
+    async def _step(self, number: int, moves: Sequence[WantedNodes]) -> bool:
         left = list(moves)
         while left:
-            refused: list[Wanted] = []
+            refused: list[WantedNodes] = []
             for move in left:
-                told = await self.one(move)
+                told = await self.run_move(move)
                 text = f": {told.message}" if told.message else ""
                 self._say(f"step {number}: {move.job or move.workload} {told.outcome}{text}")
                 if told.outcome in ENDS:
@@ -102,7 +102,7 @@ class Run:
             left = refused
         return True
 
-    async def one(self, move: Wanted) -> MoveResult:
+    async def run_move(self, move: WantedNodes) -> MoveResult:
         """One move, from its request to its end. Raises KubeError."""
         self._number += 1
         began = self._clock.now()
@@ -122,21 +122,21 @@ class Run:
             await asyncio.shield(self._withdraw(move))
         if isinstance(said, MoveResult):
             return said
-        return await self._end(move, request, self._clock.monotonic() + self._patience)
+        return await self._wait_for_end(move, request, self._clock.monotonic() + self._patience)
 
-    async def _write(self, move: Wanted, text: str | None) -> None:
+    async def _write(self, move: WantedNodes, text: str | None) -> None:
         namespace, _, name = move.workload.partition("/")
         await self._client.patch(WORKLOADS, name, namespace, body={"metadata": {"annotations": {MOVE_TO: text}}})
 
-    async def _withdraw(self, move: Wanted) -> None:
+    async def _withdraw(self, move: WantedNodes) -> None:
         with suppress(KubeError):  # it counts no more in a while
             await self._write(move, None)
 
-    async def _read(self, move: Wanted) -> Workload:
+    async def _read(self, move: WantedNodes) -> WorkloadObject:
         namespace, _, name = move.workload.partition("/")
-        return await self._client.get(WORKLOADS, name, namespace, type=Workload)
+        return await self._client.get(WORKLOADS, name, namespace, type=WorkloadObject)
 
-    async def _answer(self, move: Wanted, request: MoveRequest) -> Condition | MoveResult:
+    async def _answer(self, move: WantedNodes, request: MoveRequest) -> Condition | MoveResult:
         """What the controller says to a request: the condition of a move that began, or why none did."""
         until = self._clock.monotonic() + ANSWER
         while self._clock.monotonic() < until:
@@ -158,7 +158,7 @@ class Run:
             MoveOutcome.LATE, f"the controller did not answer in {ANSWER:g} s; is `topogate ungater` running?"
         )
 
-    async def _end(self, move: Wanted, request: MoveRequest, until: float) -> MoveResult:
+    async def _wait_for_end(self, move: WantedNodes, request: MoveRequest, until: float) -> MoveResult:
         """Wait until all pods of a move that began run again; ``until`` is of the monotonic clock."""
         while self._clock.monotonic() < until:
             try:

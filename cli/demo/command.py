@@ -13,7 +13,7 @@ import typer
 
 from cli import browser
 from cli.demo.numa import numa
-from cli.demo.page import Page
+from cli.demo.page import DemoPage
 from cli.demo.preview import TRAIN, preview
 from cli.demo.queues import teams
 from cli.demo.real import real
@@ -26,7 +26,7 @@ from cli.demo.stage import (
     Stage,
     act,
     make_job,
-    say,
+    print_paragraph,
     syntax,
     until,
 )
@@ -76,34 +76,36 @@ async def _run(*, keep: bool, show: bool, clock: Clock = SYSTEM) -> None:
     async with AsyncExitStack() as stack:
         stage = await _set_up(stack, clock, show=show)
         # The order counts: each act needs the room that the ones before it leave on the machines.
-        for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa, real, teams):
+        for play in (_required, _preferred, _ranks, _wrong_level, _show_waiting, numa, real, teams):
             await play(stage)
         pods = await stage.check()
         seconds = clock.monotonic() - began
-        say(f"\nDone in {seconds:.0f} s. All {pods} pods run, each on the host that its Workload names.", "bold green")
+        print_paragraph(
+            f"\nDone in {seconds:.0f} s. All {pods} pods run, each on the host that its Workload names.", "bold green"
+        )
         if keep:
-            await _keep(stage)
+            await _keep_cluster(stage)
 
 
-async def _keep(stage: Stage) -> None:
+async def _keep_cluster(stage: Stage) -> None:
     """Leave the cluster to others until Ctrl-C, or until `topogate local down` ends this process."""
     # SIGTERM comes from `topogate local down`; without a handler the cluster's processes would be left behind.
     leave = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
-    with supervisor.shown("demo", stage.cluster) as name:
-        say("\nThe cluster keeps running until Ctrl-C. In another terminal, try:\n")
-        say(f"  export KUBECONFIG=$(topogate local kubeconfig --name {name})")
-        say(f"  kubectl get nodes -L {','.join(LEVEL_NAMES.values())}")
-        say("  kubectl topogate explain train\n  kubectl topogate tree")
-        say(f"  topogate local status\n  topogate local down --name {name}\n")
+    with supervisor.announce_cluster("demo", stage.cluster) as name:
+        print_paragraph("\nThe cluster keeps running until Ctrl-C. In another terminal, try:\n")
+        print_paragraph(f"  export KUBECONFIG=$(topogate local kubeconfig --name {name})")
+        print_paragraph(f"  kubectl get nodes -L {','.join(LEVEL_NAMES.values())}")
+        print_paragraph("  kubectl topogate explain train\n  kubectl topogate tree")
+        print_paragraph(f"  topogate local status\n  topogate local down --name {name}\n")
         if stage.link:
-            say(f"The page: {stage.link}\n")
+            print_paragraph(f"The page: {stage.link}\n")
         await leave.wait()
 
 
 async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
     view = _View(stack, show=show)
-    say("Setting up", "bold")
+    print_paragraph("Setting up", "bold")
     # Only a first run takes minutes; a later one would be done before anybody has read a preview.
     if not await asyncio.to_thread(at_hand, PROGRAMS):
         await view.show_preview(clock)
@@ -121,12 +123,12 @@ async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
         await _install(client, components.webhook_url)
     with progress(f"making {len(FLEET)} nodes of 8 GPUs: 2 blocks, 3 racks a block, 4 hosts a rack"):
         await add_nodes(client, FLEET)
-        await wait_ready(client, FLEET.names())
+        await wait_ready(client, FLEET.node_names())
     await client.create(RESOURCE_FLAVORS, _flavor())
     with progress("starting the webhook and the ungater under their own service accounts"):
         # After the flavor: until the webhook knows a level, it refuses every request.
         await asyncio.gather(components.start("webhook"), components.start("ungater"))
-    say(f"ready in {clock.monotonic() - began:.1f} s; the one object an administrator writes:", "dim")
+    print_paragraph(f"ready in {clock.monotonic() - began:.1f} s; the one object an administrator writes:", "dim")
     block, rack, host = TOPOLOGY["levels"]
     syntax(
         f"kind: ResourceFlavor\nspec:\n  nodeLabels: {{{GROUP_LABEL}: {FLEET.group}}}\n"
@@ -140,14 +142,16 @@ class _View:
 
     def __init__(self, stack: AsyncExitStack, *, show: bool) -> None:
         self._stack = stack
-        self._page = Page()
+        self._page = DemoPage()
         self._show = show
         stack.push_async_callback(self._page.close)
 
     async def show_preview(self, clock: Clock) -> None:
         """The README's Job on the machines of the demo, while there is no cluster yet."""
-        say("Kubernetes is not here yet: it is downloaded, or built, once. Meanwhile, this takes no cluster:\n")
-        say("$ kubectl topogate place -f train.yaml --cluster machines.yaml      # 4 pods of 8 GPUs")
+        print_paragraph(
+            "Kubernetes is not here yet: it is downloaded, or built, once. Meanwhile, this takes no cluster:\n"
+        )
+        print_paragraph("$ kubectl topogate place -f train.yaml --cluster machines.yaml      # 4 pods of 8 GPUs")
         syntax(f"annotations:\n  {KEYS.required[0]}: {LEVEL}")
         answer, objects = preview([*FLEET.objects(), _flavor()], TRAIN, clock.now())
         stdout().print(answer)
@@ -162,13 +166,15 @@ class _View:
 
     async def _open(self, told: str, *source: str) -> str:
         if link := await self._page.show(*source):
-            say(f"\n{told}: {link}\n", "bold")
+            print_paragraph(f"\n{told}: {link}\n", "bold")
             if self._show:
                 self._stack.callback(await asyncio.to_thread(browser.show, link))
                 # The browser goes over from the preview to the cluster by itself: a second window is not opened.
                 self._show = False
         else:
-            say("\nThe page did not start, so there is nothing to see in a browser; the demo goes on.\n", "yellow")
+            print_paragraph(
+                "\nThe page did not start, so there is nothing to see in a browser; the demo goes on.\n", "yellow"
+            )
         return link
 
 
@@ -187,7 +193,7 @@ def _flavor() -> dict[str, Any]:
 async def _required(stage: Stage) -> None:
     act("1. required: all pods in one rack", "A rack has 32 GPUs. 6 pods of 4 GPUs fit one rack, and get one.")
     await stage.submit("train", 6, 4, (KEYS.required[0], LEVEL))
-    await stage.runs("train", 6)
+    await stage.wait_for_running("train", 6)
     await stage.explain("train")
 
 
@@ -197,21 +203,21 @@ async def _preferred(stage: Stage) -> None:
         "10 pods of 8 GPUs need more than any rack has. They stay in one block, on as few racks as can hold them.",
     )
     await stage.submit("sweep", 10, 8, (KEYS.preferred[0], LEVEL))
-    await stage.runs("sweep", 10)
+    await stage.wait_for_running("sweep", 10)
     await stage.explain("sweep")
 
 
 async def _ranks(stage: Stage) -> None:
     act("3. rank order", "Ranks of an Indexed Job sit in order: neighbours in the ring are neighbours in the rack.")
     await stage.submit("ring", 8, 2, (KEYS.required[0], LEVEL), completionMode="Indexed")
-    await stage.runs("ring", 8)
+    await stage.wait_for_running("ring", 8)
     await stage.explain("ring")
 
 
 async def _wrong_level(stage: Stage) -> None:
     act("4. a level that does not exist", "Refused at once, with the levels that do.")
     job = make_job("typo", 2, 1, (KEYS.required[0], "row"))
-    say("$ kubectl create -f typo.yaml")
+    print_paragraph("$ kubectl create -f typo.yaml")
     syntax(f"annotations:\n  {KEYS.required[0]}: row")
     stdout().print(await asyncio.to_thread(_kubectl_create, stage.cluster, job), style="red", markup=False)
 
@@ -226,25 +232,27 @@ def _kubectl_create(cluster: LocalCluster, job: dict[str, Any]) -> str:
     return (done.stdout + done.stderr).strip()
 
 
-async def _waits(stage: Stage) -> None:
+async def _show_waiting(stage: Stage) -> None:
     act(
         "5. no room: it waits, says why, and starts by itself",
         "Two evaluations of 3 hosts take the last free racks. A Job that needs a whole rack has to wait.",
     )
     for name in ("eval-a", "eval-b"):
         await stage.submit(name, 3, 8, (KEYS.required[0], LEVEL))
-        await stage.runs(name, 3)
+        await stage.wait_for_running(name, 3)
     await stage.submit("big", 4, 8, (KEYS.required[0], LEVEL))
     event = await _event(stage.client, "big")
     await stage.explain("big")
-    say(f"$ kubectl events --for job/big\n{event['type']}  {event['reason']}  Job/big  {event['note']}", "yellow")
-    say("\n$ kubectl delete job eval-a      # room is made", "bold")
+    print_paragraph(
+        f"$ kubectl events --for job/big\n{event['type']}  {event['reason']}  Job/big  {event['note']}", "yellow"
+    )
+    print_paragraph("\n$ kubectl delete job eval-a      # room is made", "bold")
     began = stage.clock.monotonic()
     await stage.client.delete(JOBS, "eval-a", NAMESPACE, propagation="Background")
     # `check` at the end counts the pods of all jobs in this list.
     stage.jobs.remove("eval-a")
-    await stage.runs("big", 4)
-    say(f"big runs {stage.clock.monotonic() - began:.1f} s later, with nobody touching it", "green")
+    await stage.wait_for_running("big", 4)
+    print_paragraph(f"big runs {stage.clock.monotonic() - began:.1f} s later, with nobody touching it", "green")
     await stage.explain("big")
 
 

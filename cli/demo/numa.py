@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, say, syntax, until
+from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, print_paragraph, syntax, until
 from cli.output import Failure, progress, stdout
 from crds.constants import API_VERSION, NUMA_PLACEMENT_OBSERVED, Keys
 from kube.resources import JOBS, PODS, RESOURCE_FLAVORS
@@ -25,7 +25,7 @@ FEW = 0.05, 0.2  # seconds until placements are published
 Json = dict[str, Any]
 
 
-class Row(msgspec.Struct, frozen=True):
+class PodRow(msgspec.Struct, frozen=True):
     """What became of one pod."""
 
     name: str
@@ -44,18 +44,18 @@ async def numa(stage: Stage) -> None:
         "and sends a pod of 2 GPUs there; the kubelet refuses it, because it will not take them from two zones.",
     )
     await _machines(stage)
-    say("$ kubectl create -f pair.yaml      # 4 pods of 2 GPUs, without a topology request", "bold")
-    before = await _without(stage)
-    say("$ kubectl create -f pair.yaml      # the same, with", "bold")
+    print_paragraph("$ kubectl create -f pair.yaml      # 4 pods of 2 GPUs, without a topology request", "bold")
+    before = await _run_without_topogate(stage)
+    print_paragraph("$ kubectl create -f pair.yaml      # the same, with", "bold")
     request = (Keys().required[0], LEVEL)
     syntax(f"annotations:\n  {request[0]}: {request[1]}")
-    after = await _with(stage, request)
+    after = await _run_with_topogate(stage, request)
     stdout().print(_table(before, after))
     refused = sum(row.refused for row in before)
     # The demo proves its claim each time, and fails rather than show a wrong table.
     if any(row.refused for row in after):
         raise Failure("a kubelet refused a pod that Topogate had placed")
-    say(
+    print_paragraph(
         f"Without Topogate the kubelets refused {refused} pods (the Job goes on making new ones); with it none.",
         "green",
     )
@@ -66,11 +66,11 @@ async def _machines(stage: Stage) -> None:
     with progress("making three machines and playing their kubelets"):
         await asyncio.to_thread(stage.cluster.play_kubelets, Publishing(delay=FEW))
         await add_nodes(stage.client, FLEET)
-        await wait_ready(stage.client, FLEET.names())
+        await wait_ready(stage.client, FLEET.node_names())
         flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": TOPOLOGY}
         body = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": GROUP}, "spec": flavor}
         await stage.client.create(RESOURCE_FLAVORS, body)
-        for node in FLEET.names()[:2]:
+        for node in FLEET.node_names()[:2]:
             for number in (1, 2):
                 await stage.client.create(PODS, _serving(f"serve-{node[-2:]}-{number}", node), NAMESPACE)
         await until(lambda: _reported(stage, "app=serve", 4), "the pods on the machines run")
@@ -99,36 +99,36 @@ def _pair(annotations: dict[str, str]) -> Json:
     return job
 
 
-async def _without(stage: Stage) -> list[Row]:
+async def _run_without_topogate(stage: Stage) -> list[PodRow]:
     """Wait until the kubelets have judged every pod once, look, and remove the Job."""
     await stage.client.create(JOBS, _pair({}), NAMESPACE)
 
     async def judged() -> bool:
-        pods = await _pods(stage)
+        pods = await _list_pods(stage)
         return len(pods) >= PODS_OF_PAIR and all(map(_is_judged, pods))
 
     await until(judged, "the kubelets have judged the pods of Job pair")
-    rows = [_row(pod) for pod in await _pods(stage)]
+    rows = [_row(pod) for pod in await _list_pods(stage)]
     # The second Job has the same name and needs the room, so the pods have to be gone first.
     await stage.client.delete(JOBS, "pair", NAMESPACE, propagation="Background")
 
     async def gone() -> bool:
-        return not await _pods(stage)
+        return not await _list_pods(stage)
 
     await until(gone, "the pods of Job pair are gone")
     return rows
 
 
-async def _with(stage: Stage, request: tuple[str, str]) -> list[Row]:
+async def _run_with_topogate(stage: Stage, request: tuple[str, str]) -> list[PodRow]:
     await stage.client.create(JOBS, _pair(dict([request])), NAMESPACE)
     stage.jobs.append("pair")
 
     async def placed() -> bool:
-        pods = await _pods(stage)
+        pods = await _list_pods(stage)
         return len(pods) >= PODS_OF_PAIR and all(map(_is_judged, pods))
 
     await until(placed, "the pods of Job pair run")
-    return [_row(pod) for pod in await _pods(stage)]
+    return [_row(pod) for pod in await _list_pods(stage)]
 
 
 def _is_judged(pod: Json) -> bool:
@@ -136,7 +136,7 @@ def _is_judged(pod: Json) -> bool:
     return pod["status"]["phase"] == "Failed" or NUMA_PLACEMENT_OBSERVED in pod["metadata"].get("annotations", {})
 
 
-async def _pods(stage: Stage) -> list[Json]:
+async def _list_pods(stage: Stage) -> list[Json]:
     return await stage.client.list(PODS, NAMESPACE, label_selector="job-name=pair")
 
 
@@ -146,16 +146,16 @@ async def _reported(stage: Stage, selector: str, count: int) -> bool:
     return sum(NUMA_PLACEMENT_OBSERVED in pod["metadata"].get("annotations", {}) for pod in pods) >= count
 
 
-def _row(pod: Json) -> Row:
+def _row(pod: Json) -> PodRow:
     status = pod["status"]
     name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
     if status["phase"] == "Failed":
-        return Row(name, node, "refused", status.get("reason", ""), refused=True)
+        return PodRow(name, node, "refused", status.get("reason", ""), refused=True)
     record = pod["metadata"].get("annotations", {}).get(NUMA_PLACEMENT_OBSERVED)
-    return Row(name, node, status["phase"], _placed(json.loads(record)) if record else "")
+    return PodRow(name, node, status["phase"], _describe_placement(json.loads(record)) if record else "")
 
 
-def _placed(record: list[Json]) -> str:
+def _describe_placement(record: list[Json]) -> str:
     """``zone 0: GPUs 0, 1``, by the GPUs' numbers on the machine."""
     parts = []
     for use in record:
@@ -164,7 +164,7 @@ def _placed(record: list[Json]) -> str:
     return "; ".join(parts)
 
 
-def _table(before: list[Row], after: list[Row]) -> Table:
+def _table(before: list[PodRow], after: list[PodRow]) -> Table:
     table = Table("", "POD", "MACHINE", "", "WHERE INSIDE", box=None)
     for title, rows in (("without Topogate", before), ("with Topogate", after)):
         for position, row in enumerate(rows):

@@ -17,7 +17,7 @@ SECONDS: Final = 20.0
 _LINK: Final = re.compile(rb"https?://\S+:(\d+)/#key=\S+")
 
 
-class Page:
+class DemoPage:
     """Serves one source at a time. A browser that has the link open goes over from one to the next by itself."""
 
     def __init__(self) -> None:

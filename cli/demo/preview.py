@@ -11,8 +11,8 @@ from rich.console import RenderableType
 
 from cli import place
 from cli.cluster import cluster_snapshot, dump
-from cli.cluster.dry_run import Outcome, rehearse
-from cli.cluster.dump import Found
+from cli.cluster.dry_run import DryRunOutcome, rehearse
+from cli.cluster.dump import FoundObject
 from cli.cluster.manifests import Maker
 from cli.demo.stage import LEVEL, NAMESPACE, make_job
 from cli.output import Failure
@@ -36,19 +36,19 @@ def preview(cluster: Sequence[Json], job: Json, now: float) -> tuple[RenderableT
 
     ``cluster``: its nodes and flavors; ``now``: seconds since the epoch. Raises Failure where the Job would wait.
     """
-    written = Found("", b"", 0, None, job, job["kind"])
+    written = FoundObject("", b"", 0, None, job, job["kind"])
     answer = place.render(place.report(_cache_of(cluster), [written], NAMESPACE, now))
     # Another cache: the report has placed the Job in the first one, and it would be there twice.
     cache = _cache_of(cluster)
-    made = Maker(cache, cache.keys, NAMESPACE, conditions.timestamp(now)).make(written)
+    made = Maker(cache, cache.keys, NAMESPACE, conditions.timestamp(now)).make_manifest(written)
     for outcome in rehearse(cache, made.jobs, made.pods, now):
         if outcome.placed and outcome.entry.observed is not None:
-            stored = {"apiVersion": job["apiVersion"], "kind": job["kind"], **_plain(made.jobs[0])}
+            stored = {"apiVersion": job["apiVersion"], "kind": job["kind"], **_as_json(made.jobs[0])}
             return answer, [
                 *cluster,
                 stored,
                 _workload(outcome, outcome.entry.observed, now),
-                *_pods(outcome, job, now),
+                *_preview_pods(outcome, job, now),
             ]
     raise Failure(f"Job {job['metadata']['name']} finds no place: {made.denied}")
 
@@ -57,12 +57,12 @@ def _cache_of(cluster: Sequence[Json]) -> Cache:
     return cluster_snapshot.cache_of(dump.taken(cluster), Settings())
 
 
-def _plain(body: Job | Json) -> Json:
+def _as_json(body: Job | Json) -> Json:
     plain: Json = msgspec.json.decode(msgspec.json.encode(body))
     return plain
 
 
-def _workload(outcome: Outcome, observed: ObservedWorkload, now: float) -> Json:
+def _workload(outcome: DryRunOutcome, observed: ObservedWorkload, now: float) -> Json:
     """Its Workload, admitted."""
     told = admitted_as(observed, outcome.message, ())
     # By the controller's own writers, so that the page reads what it would read in a cluster.
@@ -70,10 +70,10 @@ def _workload(outcome: Outcome, observed: ObservedWorkload, now: float) -> Json:
     patch = workload_object.status_patch(observed, merged, admission=outcome.admission)
     body = new_workload(outcome.entry.job, 0)
     body["metadata"] |= {"uid": observed.uid, "creationTimestamp": conditions.timestamp(now)}
-    return _plain({**body, "status": patch["status"]})
+    return _as_json({**body, "status": patch["status"]})
 
 
-def _pods(outcome: Outcome, job: Json, now: float) -> Iterator[Json]:
+def _preview_pods(outcome: DryRunOutcome, job: Json, now: float) -> Iterator[Json]:
     """Its pods, which run in the order of their ranks where the Workload has their slots."""
     owner, keys = outcome.entry.job, Keys()
     told = {keys.workload: owner.workload, keys.pod_set: MAIN}

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from cli.cluster import live_queues
-from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, say, syntax, until
+from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, print_paragraph, syntax, until
 from cli.output import Failure, progress, stdout
 from cli.queues.rendering import render
 from cli.queues.report import report
@@ -39,7 +39,7 @@ async def teams(stage: Stage) -> None:
 async def _machines(stage: Stage) -> None:
     with progress("making the machines, their flavor, and two queues"):
         await add_nodes(stage.client, FLEET)
-        await wait_ready(stage.client, FLEET.names())
+        await wait_ready(stage.client, FLEET.node_names())
         flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": TOPOLOGY}
         await stage.client.create(RESOURCE_FLAVORS, _object("ResourceFlavor", GROUP, flavor))
         for team in ("team-a", "team-b"):
@@ -78,7 +78,7 @@ def _job(name: str, team: str, pods: int, request: tuple[str, str] | None = None
 
 
 async def _borrow(stage: Stage) -> None:
-    say(
+    print_paragraph(
         "$ kubectl create -f sims.yaml      # 8 Jobs of team-a, each one pod of 8 GPUs, without a topology request",
         "bold",
     )
@@ -86,23 +86,25 @@ async def _borrow(stage: Stage) -> None:
     for name in SIMS:
         await stage.client.create(JOBS, _job(name, "team-a", 1), NAMESPACE)
     for name in SIMS:
-        await stage.runs(name, 1)
+        await stage.wait_for_running(name, 1)
     # Before anything is shown: the status is written a moment after the admission.
     await _usage(stage, "team-a", used=2 * OWN, borrowed=OWN)
     await _show(stage)
-    say(f"team-b uses nothing, so team-a runs on all {2 * OWN} GPUs: {OWN} of its own, {OWN} borrowed.", "green")
+    print_paragraph(
+        f"team-b uses nothing, so team-a runs on all {2 * OWN} GPUs: {OWN} of its own, {OWN} borrowed.", "green"
+    )
 
 
 async def _reclaim(stage: Stage) -> None:
     request = (Keys().required[0], LEVEL)
-    say("\n$ kubectl create -f train-b.yaml      # team-b: 4 pods of 8 GPUs, all in one rack", "bold")
+    print_paragraph("\n$ kubectl create -f train-b.yaml      # team-b: 4 pods of 8 GPUs, all in one rack", "bold")
     syntax(f"labels:\n  {Keys().queue_name}: team-b\nannotations:\n  {request[0]}: {request[1]}")
     began = stage.clock.monotonic()
     await stage.client.create(JOBS, _job("train-b", "team-b", LARGE, request), NAMESPACE)
-    await stage.runs("train-b", LARGE)
+    await stage.wait_for_running("train-b", LARGE)
     seconds = stage.clock.monotonic() - began
     rack = await _one_rack(stage, "train-b")
-    await until(lambda: _waits(stage, LARGE), f"{LARGE} Jobs of team-a wait again")
+    await until(lambda: _are_requeued(stage, LARGE), f"{LARGE} Jobs of team-a wait again")
     # More victims than needed would be a bug of the search, and the demo says so.
     gone = [name for name, found in (await _workloads(stage)).items() if name in SIMS and _preempted(found)]
     if len(gone) != LARGE:
@@ -110,7 +112,7 @@ async def _reclaim(stage: Stage) -> None:
     await _usage(stage, "team-b", used=OWN, borrowed=0)
     await _usage(stage, "team-a", used=OWN, borrowed=0)
     await _show(stage)
-    say(
+    print_paragraph(
         f"{len(gone)} Jobs of team-a that ran on borrowed GPUs made room ({', '.join(sorted(gone))}): just enough, and "
         f"all in one rack.\ntrain-b ran {seconds:.1f} s after it was created, in rack {rack}. Those that made room "
         "wait in their queue again, in their old places.",
@@ -120,7 +122,9 @@ async def _reclaim(stage: Stage) -> None:
 
 async def _wait(stage: Stage) -> None:
     request = (Keys().required[0], LEVEL)
-    say("\n$ kubectl create -f large-b.yaml      # team-b again: a whole rack, while its quota is used up", "bold")
+    print_paragraph(
+        "\n$ kubectl create -f large-b.yaml      # team-b again: a whole rack, while its quota is used up", "bold"
+    )
     await stage.client.create(JOBS, _job("large-b", "team-b", LARGE, request), NAMESPACE)
 
     async def refused() -> bool:
@@ -131,21 +135,21 @@ async def _wait(stage: Stage) -> None:
     await stage.explain("large-b")
     # Remembered before room is made: whoever is evicted from here on has another time in its condition.
     waited = await _evictions(stage)
-    say("\n$ kubectl delete job train-b", "bold")
+    print_paragraph("\n$ kubectl delete job train-b", "bold")
     began = stage.clock.monotonic()
     await stage.client.delete(JOBS, "train-b", NAMESPACE, propagation="Background")
-    await stage.runs("large-b", LARGE)
+    await stage.wait_for_running("large-b", LARGE)
     rack = await _one_rack(stage, "large-b")
     seconds = stage.clock.monotonic() - began
     # The jobs of team-a were first in time; only the quota keeps them back.
-    if not await _waits(stage, LARGE):
+    if not await _are_requeued(stage, LARGE):
         raise Failure("a Job of team-a that would have to borrow got in before large-b")
     if again := [name for name, since in (await _evictions(stage)).items() if since != waited[name]]:
         raise Failure(f"{', '.join(again)} of team-a got the room that train-b left, and made room for large-b again")
     # Those that wait have no pods that `check` could count.
     stage.jobs.extend(["large-b", *await _running(stage, SIMS)])
     await stage.explain("large-b")
-    say(
+    print_paragraph(
         f"large-b runs {seconds:.1f} s later, in rack {rack}, and nobody was evicted for it. The Jobs of team-a came "
         "first, but they would have to borrow: a team's own quota comes before that, also while the pods of train-b "
         "end one by one.",
@@ -154,7 +158,7 @@ async def _wait(stage: Stage) -> None:
 
 
 async def _show(stage: Stage) -> None:
-    say("$ kubectl topogate queues -A", "bold")
+    print_paragraph("$ kubectl topogate queues -A", "bold")
     reading = await live_queues.read(stage.client)
     stdout().print(render(report(reading)))
 
@@ -191,7 +195,7 @@ async def _evictions(stage: Stage) -> dict[str, str]:
     }
 
 
-async def _waits(stage: Stage, count: int) -> bool:
+async def _are_requeued(stage: Stage, count: int) -> bool:
     """Whether so many of team-a's Jobs are back in the queue, suspended and without pods."""
     running = await _running(stage, SIMS)
     jobs = await stage.client.list(JOBS, NAMESPACE)

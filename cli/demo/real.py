@@ -6,7 +6,7 @@ from typing import Any
 from agent.kubelet import checkpoints
 from agent.machine import cpuset
 from cli.demo.numa import GPU, KUBELET, MACHINE
-from cli.demo.stage import NAMESPACE, Stage, say, until
+from cli.demo.stage import NAMESPACE, Stage, print_paragraph, until
 from cli.output import Failure, progress
 from kube.resources import NODES, PODS
 from localcluster import RealNode
@@ -24,9 +24,9 @@ Json = dict[str, Any]
 async def real(stage: Stage) -> None:
     """The same machine with a real kubelet, beside those that are played."""
     if why := await asyncio.to_thread(_missing):
-        say(f"The kubelets above are simulated, and no real one is shown: {why}.")
+        print_paragraph(f"The kubelets above are simulated, and no real one is shown: {why}.")
         return
-    say(f"The kubelets above are simulated. A real one, told of such a machine and set to {KUBELET}:")
+    print_paragraph(f"The kubelets above are simulated. A real one, told of such a machine and set to {KUBELET}:")
     with progress("starting a real kubelet"):
         # The node is tainted and the pods name it, so kube-scheduler and the other acts leave it alone.
         await asyncio.to_thread(stage.cluster.run_kubelets, [NODE])
@@ -44,9 +44,11 @@ async def real(stage: Stage) -> None:
     # The kubelet's reason for a pod whose topology it refuses.
     if (granted["phase"], refused.get("reason")) != ("Running", "TopologyAffinityError"):
         raise Failure(f"the real kubelet did otherwise than it should: {granted}, {refused}")
-    held = await asyncio.to_thread(_held, node_folder(stage.cluster.directory, NODE.name))
-    say(f"  kubelet {version}: pod of {GRANTED[1]} GPUs granted: {held}")
-    say(f"  kubelet {version}: pod of {REFUSED[1]} GPUs refused: {refused['reason']}: {refused['message']}", "red")
+    held = await asyncio.to_thread(_read_held, node_folder(stage.cluster.directory, NODE.name))
+    print_paragraph(f"  kubelet {version}: pod of {GRANTED[1]} GPUs granted: {held}")
+    print_paragraph(
+        f"  kubelet {version}: pod of {REFUSED[1]} GPUs refused: {refused['reason']}: {refused['message']}", "red"
+    )
     for name, _ in (GRANTED, REFUSED):
         await stage.client.delete(PODS, name, NAMESPACE, grace_period=0)
     # The node goes as well: no other act expects it.
@@ -72,7 +74,7 @@ async def _status(stage: Stage, name: str) -> Json:
     return status
 
 
-def _held(folder: NodeFolder) -> str:
+def _read_held(folder: NodeFolder) -> str:
     """What the one pod holds by the kubelet's own files."""
     # Exactly one container holds something: the other pod was refused, and unpacking fails where that is not so.
     (cpus,) = (held for pod in checkpoints.read_cpu(folder.kubelet).entries.values() for held in pod.values())

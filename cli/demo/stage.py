@@ -41,14 +41,14 @@ class Stage:
         """Create a Job, and show what a user would have written."""
         job = make_job(name, pods, gpus, request, **spec)
         key, level = request
-        say(f"$ kubectl create -f {name}.yaml      # {pods} pods of {gpus} GPUs")
+        print_paragraph(f"$ kubectl create -f {name}.yaml      # {pods} pods of {gpus} GPUs")
         syntax(f"annotations:\n  {key}: {level}")
         await self.client.create(JOBS, job, NAMESPACE)
         self.jobs.append(name)
 
     async def explain(self, name: str) -> None:
         """``kubectl topogate explain NAME``."""
-        say(f"$ kubectl topogate explain {name}")
+        print_paragraph(f"$ kubectl topogate explain {name}")
         stdout().print(render(await report(self.client, NAMESPACE, name)))
 
     async def check(self) -> int:
@@ -64,7 +64,7 @@ class Stage:
                 checked += len(here)
         return checked
 
-    async def runs(self, name: str, pods: int) -> None:
+    async def wait_for_running(self, name: str, pods: int) -> None:
         """Wait until that many pods of the Job run."""
 
         async def running() -> bool:
@@ -110,7 +110,7 @@ def act(title: str, text: str) -> None:
     console.print()
 
 
-def say(text: str, style: str = "") -> None:
+def print_paragraph(text: str, style: str = "") -> None:
     """One paragraph."""
     stdout().print(Text(text, style=style))
 

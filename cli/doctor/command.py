@@ -13,8 +13,8 @@ from cli.cluster import cluster_snapshot
 from cli.cluster.leader import absence
 from cli.doctor import devices, hanging, installation, nodes, queues, unmade
 from cli.doctor.findings import Finding, Weight, unknown
-from cli.doctor.hanging import Held
-from cli.doctor.nodes import Seen
+from cli.doctor.hanging import HangingView
+from cli.doctor.nodes import NodesView
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
 from cli.reaching import CONNECTIONS, failure, takes_an_administrator
 from clock import SYSTEM, Clock
@@ -53,7 +53,7 @@ def command(
         raise failure(error, kubeconfig, context) from error
     # A stable sort: within a weight the order of the checks stays, causes before effects.
     found.sort(key=lambda one: list(Weight).index(one.weight))
-    emit({"findings": found}, output, table=shown(found))
+    emit({"findings": found}, output, table=render_findings(found))
     if any(one.weight is Weight.ERROR for one in found):
         # After the output. 3 tells a script "something is wrong" from 1, "could not be examined".
         raise typer.Exit(3)
@@ -81,7 +81,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             for pod in dump.of(kinds.PODS)
             if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain)))
         ]
-        about = Seen(
+        about = NodesView(
             nodes=dump.of(kinds.NODES),
             flavors=dump.of(kinds.FLAVORS),
             topologies=dump.by_key(kinds.NODE_TOPOLOGIES),
@@ -92,7 +92,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             placed=placed,
             rules=SourceRules(seen.settings.numa_ignored_resources, seen.settings.xpu_resources),
         )
-        held = Held(tuple(cache.entries.values()), dump.of(kinds.WORKLOADS), await _events(client), clock.now())
+        held = HangingView(tuple(cache.entries.values()), dump.of(kinds.WORKLOADS), await _events(client), clock.now())
         given = devices.given_twice(cache.state)
         account = f"system:serviceaccount:{namespace}:{UNGATER}"
         # Without a leader, missing Workloads follow from that, and only that is told.
@@ -118,7 +118,7 @@ def _whose(cache: Cache, workload: str) -> str:
     return entry.job.title if entry is not None else f"Workload {workload}"
 
 
-def shown(found: list[Finding]) -> Group:
+def render_findings(found: list[Finding]) -> Group:
     """Each finding with its remedy below."""
     if not found:
         return Group(

@@ -13,7 +13,7 @@ from ungater.model.conditions import moment
 from ungater.model.pod_slots import finished
 from ungater.model.unscheduled import SILENCE
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs
 from ungater.reconcile import let_go
 
@@ -22,16 +22,16 @@ LEFT_OUT = "NodeLeftOut"  # reason of the events on nodes
 RECENT = 900.0  # seconds: a node may be left out for ten minutes
 
 
-class Held(msgspec.Struct, frozen=True):
+class HangingView(msgspec.Struct, frozen=True):
     """What is looked at. ``now``: seconds since the epoch; ``events``: what was told of nodes and jobs."""
 
     entries: Sequence[WorkloadEntry]
-    workloads: Sequence[Workload]
+    workloads: Sequence[WorkloadObject]
     events: Sequence[ToldEvent]
     now: float
 
 
-def findings(held: Held) -> Iterator[Finding]:
+def findings(held: HangingView) -> Iterator[Finding]:
     """All findings about pods after their gate, and about room that nobody uses."""
     for entry in sorted(held.entries, key=lambda entry: entry.key):
         yield from _unscheduled(entry, held.now)
@@ -86,7 +86,9 @@ def _without_pods(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
     ):
         return
     # A workload may hold its quota for a while before it is admitted.
-    since = names.since(observed.conditions, names.ADMITTED) or names.since(observed.conditions, names.QUOTA_RESERVED)
+    since = names.true_since(observed.conditions, names.ADMITTED) or names.true_since(
+        observed.conditions, names.QUOTA_RESERVED
+    )
     if since is None or now - since < USUAL:
         return
     text = f"it holds room for {entry.admission.count} pods and has none (for {duration(int(now - since))})"
@@ -96,7 +98,7 @@ def _without_pods(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
     yield warning(about(entry), text, f"kubectl describe {owner.kind.lower()} -n {owner.namespace} {owner.name}")
 
 
-def _of_nobody(held: Held) -> Iterator[Finding]:
+def _of_nobody(held: HangingView) -> Iterator[Finding]:
     """Workloads that hold room and whose owner is not there."""
     owners = {entry.job.workload_key: entry.job for entry in held.entries}
     for workload in sorted(held.workloads, key=key):
@@ -104,7 +106,7 @@ def _of_nobody(held: Held) -> Iterator[Finding]:
         # A job of the same name that was made later is another owner, and leaves this Workload to nobody.
         if observed.admission is None or (owner is not None and belongs(workload, owner)):
             continue
-        over = names.since(observed.conditions, names.FINISHED)
+        over = names.true_since(observed.conditions, names.FINISHED)
         made = moment(workload.metadata.creation_timestamp) or held.now
         if over is not None or held.now - made < USUAL:
             continue
@@ -114,7 +116,7 @@ def _of_nobody(held: Held) -> Iterator[Finding]:
         yield warning(f"workload {namespace}/{name}", text, f"kubectl delete workload -n {namespace} {name}")
 
 
-def _left_out(held: Held) -> Iterator[Finding]:
+def _left_out(held: HangingView) -> Iterator[Finding]:
     """Nodes on which pod after pod did not run."""
     newest: dict[str, ToldEvent] = {}
     for one in sorted(held.events, key=lambda one: one.last):

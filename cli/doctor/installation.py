@@ -24,7 +24,7 @@ from cli.cluster.installed import in_use
 from cli.cluster.leader import absence
 from cli.cluster.simulated_nodes import WEBHOOK_URL, all_simulated, install_command
 from cli.doctor.findings import Finding, error, some, unknown, warning
-from cli.doctor.trial import FINE, Trial, try_webhook
+from cli.doctor.trial import FINE, TrialResult, try_webhook
 from cli.install.steps import Json, read
 from crds.constants import NAMESPACE
 from crds.settings import CONFIG_MAP, Settings, unread_keys
@@ -55,7 +55,7 @@ COMPARED = frozenset(
 OUTSIDE = "docs/install.md, Components beside the cluster"
 
 
-class Installed(msgspec.Struct):
+class Installation(msgspec.Struct):
     """What was read. ``objects``: what belongs to an installation like this one, and each as it is (None: missing)."""
 
     settings: Settings
@@ -71,7 +71,7 @@ class Installed(msgspec.Struct):
     secret: Json | None = None
     agent: bool = False
     simulated: bool = False  # no node on which anything runs
-    trial: Trial = FINE
+    trial: TrialResult = FINE
 
     @property
     def missing(self) -> frozenset[str]:
@@ -89,13 +89,13 @@ class Installed(msgspec.Struct):
             and not live.get("status", {}).get("availableReplicas")
         )
 
-    def lacks(self, component: str) -> bool:
+    def is_missing(self, component: str) -> bool:
         """Whether a component is not there, as its objects are missing."""
         return bool({f"{kind} topogate-{component}" for kind in ("ServiceAccount", "Deployment")} & self.missing)
 
-    def runs(self, component: str) -> bool:
+    def is_working(self, component: str) -> bool:
         """Whether nothing that is told already keeps a component from its work."""
-        return not self.lacks(component) and f"topogate-{component}" not in self.down
+        return not self.is_missing(component) and f"topogate-{component}" not in self.down
 
     @property
     def outside(self) -> bool:
@@ -117,13 +117,13 @@ class Installed(msgspec.Struct):
         return install_command(self.settings.webhook_url or (WEBHOOK_URL if self.simulated else ""))
 
 
-async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
+async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
     """Read all of it. Raises KubeError where the API server cannot be asked."""
     config_map = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, namespace)
     told = in_use(config_map, namespace) if config_map is not None else None
     # The namespace that was asked about wins over the one that its settings name.
     settings = (told.settings if told else Settings()).model_copy(update={"namespace": namespace})
-    found = Installed(settings, configured=told is not None, misconfigured=told.problem if told else "")
+    found = Installation(settings, configured=told is not None, misconfigured=told.problem if told else "")
     found.unread = tuple(unread_keys(*((config_map or {}).get(field) for field in ("data", "binaryData"))))
     # Before the objects are rendered: inside and outside of a cluster they differ.
     found.goes_by(await _read(client, found, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, ""))
@@ -132,7 +132,9 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     found.kubernetes = await client.server_version()
     found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
     options = replace(
-        render.Options(domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url),
+        render.InstallOptions(
+            domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url
+        ),
         # Optional parts are compared only where they are: their absence is a choice.
         agent=await _is_there(client, found, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace)),
         kueue=await _is_there(client, found, resources.CLUSTER_ROLES, "topogate-ungater-kueue", ""),
@@ -167,12 +169,14 @@ async def _offers(client: Client, resource: resources.Resource) -> bool:
     return any(one.get("name") == resource.plural for one in found.get("resources") or ())
 
 
-async def _is_there(client: Client, found: Installed, resource: resources.Resource, name: str, namespace: str) -> bool:
+async def _is_there(
+    client: Client, found: Installation, resource: resources.Resource, name: str, namespace: str
+) -> bool:
     return await _read(client, found, resource, name, namespace) is not None
 
 
 async def _read(
-    client: Client, found: Installed, resource: resources.Resource, name: str, namespace: str
+    client: Client, found: Installation, resource: resources.Resource, name: str, namespace: str
 ) -> Json | None:
     try:
         return await read(client, resource, name, namespace)
@@ -181,7 +185,7 @@ async def _read(
         return None
 
 
-def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
+def judge(found: Installation, now: datetime, version: str) -> Iterator[Finding]:
     """All findings about the installation, those about its settings first. ``version``: of this command."""
     mend = f"kubectl -n {found.settings.namespace} edit configmap {CONFIG_MAP}"
     if found.misconfigured:
@@ -202,17 +206,17 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
         )
         return
     yield from _objects(found)
-    yield from _pods(found, version)
+    yield from _check_pods(found, version)
     # A fault is told once: what follows from it goes with it, and has no remedy of its own.
-    if found.runs("webhook"):
+    if found.is_working("webhook"):
         certificates = list(_certificates(found, now))
         # A wrong certificate makes the trial fail too: the cause is told, not both.
         yield from certificates or _trial(found)
-    if found.runs("ungater"):
+    if found.is_working("ungater"):
         yield from _leader(found, now)
 
 
-def _kubernetes(found: Installed) -> Iterator[Finding]:
+def _kubernetes(found: Installation) -> Iterator[Finding]:
     told = re.match(r"v?(\d+)\.(\d+)", found.kubernetes)
     oldest = ".".join(map(str, OLDEST))
     what = f"Kubernetes {found.kubernetes}" if found.kubernetes else "the API server"
@@ -226,12 +230,12 @@ def _kubernetes(found: Installed) -> Iterator[Finding]:
     yield error("versions", f"{what} {wrong}: {range_}", f"upgrade the cluster to {oldest} or newer")
 
 
-def _objects(found: Installed) -> Iterator[Finding]:
+def _objects(found: Installation) -> Iterator[Finding]:
     objects, again = found.objects, found.install_command
     missing = [_name(wanted) for wanted, live in objects if live is None]
     if missing:
         effects = {"webhook": "no webhook answers", "ungater": "nothing new is placed"}
-        follows = "".join(f", so {effect}" for component, effect in effects.items() if found.lacks(component))
+        follows = "".join(f", so {effect}" for component, effect in effects.items() if found.is_missing(component))
         yield error("installation", f"missing: {some(missing)}{follows}", again)
     for kinds, about, what in (
         ({"CustomResourceDefinition"}, "versions", "kinds of another version than this command"),
@@ -271,7 +275,7 @@ def differs(wanted: Any, live: Any, path: str = "") -> str:
     return "" if wanted == live or (live is None and wanted in ("", False)) else path
 
 
-def _pods(found: Installed, version: str) -> Iterator[Finding]:
+def _check_pods(found: Installation, version: str) -> Iterator[Finding]:
     for wanted, live in found.objects:
         if live is None or wanted["kind"] not in {"Deployment", "DaemonSet"}:
             continue
@@ -299,7 +303,7 @@ def _pods(found: Installed, version: str) -> Iterator[Finding]:
             )
 
 
-def _trial(found: Installed) -> Iterator[Finding]:
+def _trial(found: Installation) -> Iterator[Finding]:
     look = f"kubectl -n {found.settings.namespace} get pods -l app.kubernetes.io/component=webhook"
     if found.outside:
         look = f"start `topogate webhook`, where {found.settings.webhook_url} leads to ({OUTSIDE})"
@@ -309,7 +313,7 @@ def _trial(found: Installed) -> Iterator[Finding]:
         yield unknown("webhook", found.trial.unknown, "run this as somebody who may create Jobs there")
 
 
-def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
+def _certificates(found: Installation, now: datetime) -> Iterator[Finding]:
     configuration = next(
         (live for wanted, live in found.objects if wanted["kind"] == "MutatingWebhookConfiguration"), None
     )
@@ -348,7 +352,7 @@ def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
         yield error("certificates", f"Secret {namespace}/{name}: {problem}", rotate)
 
 
-def _leader(found: Installed, now: datetime) -> Iterator[Finding]:
+def _leader(found: Installation, now: datetime) -> Iterator[Finding]:
     namespace = found.settings.namespace
     logs = f"kubectl -n {namespace} logs -l app.kubernetes.io/component=ungater --tail 20"
     if found.outside:

@@ -35,7 +35,7 @@ def without_a_domain(name: str, nodes: Sequence[Labelled], levels: Sequence[str]
         found = coverage(nodes, level)
         # Every node lacks it: that is one cause, and naming all of them would hide it.
         if not found.carried and level != HOSTNAME_LABEL:
-            yield _lost(name, found, levels, install)
+            yield _unlabeled_finding(name, found, levels, install)
             continue
         told: set[str] = set()
         for value, names in found.unknown.items():
@@ -59,7 +59,7 @@ def _filled_in(nodes: Sequence[Labelled], lacking: Sequence[str], key: str, *, o
     return "; ".join(relabel(names, key, value, overwrite=overwrite) for value, names in by_value.items())
 
 
-def _lost(name: str, found: Coverage, levels: Sequence[str], install: str) -> Finding:
+def _unlabeled_finding(name: str, found: Coverage, levels: Sequence[str], install: str) -> Finding:
     said = f" ({', '.join(found.unknown)} says that it is not known)" if found.unknown else ""
     text = (
         f"none of its {found.nodes} nodes has the label {found.key} of a level{said}: a job that requires the level "

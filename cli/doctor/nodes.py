@@ -10,7 +10,7 @@ from cli.cluster.simulated_nodes import is_simulated
 from cli.doctor import labels
 from cli.doctor.findings import Finding, error, warning
 from cli.doctor.hostnames import shared_host_names
-from cli.topology.known import UNIQUE, wider
+from cli.topology.known import UNIQUE, is_wider_level
 from cli.topology.odd import odd_one
 from cli.topology.survey import Labelled, labelled, listed, nesting, with_verb
 from crds.constants import GPU_LINK, NUMA_POLICY, TOPOLOGY_QOS
@@ -25,7 +25,7 @@ NO_POLICY = "none"
 POLICIES = "docs/numa.md, Change a kubelet's policies"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class NodesView(msgspec.Struct, frozen=True):
     """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are.
 
     ``install``: the command that brings this installation up to date. ``placed``: pods on nodes, with the owners
@@ -43,7 +43,7 @@ class Seen(msgspec.Struct, frozen=True):
     rules: SourceRules | None = None
 
 
-def findings(seen: Seen) -> Iterator[Finding]:
+def findings(seen: NodesView) -> Iterator[Finding]:
     """All findings about nodes."""
     nodes = labelled(seen.nodes)
     flavors = [one for one in seen.flavors if one.spec.topology is not None and one.spec.topology.levels]
@@ -73,7 +73,7 @@ def _levels(flavor: ResourceFlavor) -> tuple[str, ...]:
     return flavor.spec.topology.levels if flavor.spec.topology is not None else ()
 
 
-def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: Seen) -> Iterator[Finding]:
+def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: NodesView) -> Iterator[Finding]:
     name, inside, levels = f"flavor {flavor.metadata.name}", _selected(flavor, nodes), _levels(flavor)
     wanted = ",".join(f"{key}={value}" for key, value in (flavor.spec.node_labels or {}).items())
     if not inside:
@@ -86,7 +86,7 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: Seen) -> It
     for wide, narrow in pairwise(levels):
         how = nesting(inside, wide, narrow)
         # Labels that cross prove nothing by themselves; with the usual names they do.
-        if how.turned or (how.crossed and wider(narrow, wide)):
+        if how.turned or (how.crossed and is_wider_level(narrow, wide)):
             lies = "lies within" if how.turned else "is narrower than"
             text = f"its levels are the wrong way round: {wide} {lies} {narrow}"
             order = ",".join({wide: narrow, narrow: wide}.get(level, level) for level in levels)
@@ -120,7 +120,7 @@ def _names(flavors: Sequence[ResourceFlavor]) -> Iterator[Finding]:
     topologies = [(one.metadata.name, one.spec.topology) for one in flavors if one.spec.topology is not None]
     known = LevelNames.read((name, topology.levels, topology.names) for name, topology in topologies)
     for text in sorted({text for _, topology in topologies for text in topology.names or {}}):
-        if several := known.several(text):
+        if several := known.ambiguous_levels(text):
             message = (
                 f'"{text}" is the name of different levels ({", ".join(several)}): requests by it are refused, but in '
                 "queues whose flavors mean one of them"
@@ -141,7 +141,7 @@ def _outside(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> It
         yield warning("nodes", text, f"kubectl label node {' '.join(out[:4])} {labels}")
 
 
-def _insides(seen: Seen, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
+def _insides(seen: NodesView, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
     """Agents that are missing, and kubelets that cannot keep what is asked for."""
     inside = {node.name: node for flavor in flavors for node in _selected(flavor, nodes)}
     known = {name for name in inside if name in seen.flexes or name in seen.topologies}
@@ -170,7 +170,7 @@ def _insides(seen: Seen, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labe
     yield from _kubelets(seen, inside, wishes)
 
 
-def _published(seen: Seen) -> Iterator[Finding]:
+def _published(seen: NodesView) -> Iterator[Finding]:
     """What exporters publish of nodes' insides and cannot be so, the same of several nodes together."""
     found: dict[str, list[str]] = {}
     for node in seen.nodes:
@@ -187,7 +187,9 @@ def _published(seen: Seen) -> Iterator[Finding]:
         yield warning("zones", f"{listed(names)}: {text}", mend if seen.agent else f"{seen.install} --agent; or {mend}")
 
 
-def _kubelets(seen: Seen, inside: Iterable[str], wishes: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[Finding]:
+def _kubelets(
+    seen: NodesView, inside: Iterable[str], wishes: Sequence[tuple[str, Mapping[str, str]]]
+) -> Iterator[Finding]:
     strict = [(who, said) for who, said in wishes if said.get(NUMA_POLICY) in ALIGNED]
     if not strict:
         return
@@ -217,7 +219,7 @@ def _other_policy(policy: str, nodes: Sequence[str], state: str = "") -> str:
     )
 
 
-def _policy(seen: Seen, node: str) -> tuple[str, str] | None:
+def _policy(seen: NodesView, node: str) -> tuple[str, str] | None:
     """The Topology Manager's and the CPU Manager's policy ("": not told); None where neither is known."""
     flex = seen.flexes.get(node)
     if flex is not None and flex.status.kubelet is not None:

@@ -11,17 +11,17 @@ NAMESPACE, NAME = "default", "topogate-doctor"
 OURS = "job.topogate.dev"
 
 
-class Trial(NamedTuple):
+class TrialResult(NamedTuple):
     """What came of it. ``wrong``: why such Jobs are refused or not gated; ``unknown``: why that is not known."""
 
     wrong: str = ""
     unknown: str = ""
 
 
-FINE = Trial()
+FINE = TrialResult()
 
 
-async def try_webhook(client: Client, domain: str) -> Trial:
+async def try_webhook(client: Client, domain: str) -> TrialResult:
     """Create a Job, in a dry run."""
     keys = Keys(domain)
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1m"}}}
@@ -34,14 +34,14 @@ async def try_webhook(client: Client, domain: str) -> Trial:
     try:
         made = await client.create(JOBS, job, NAMESPACE, dry_run=True)
     except ServerError as error:
-        return Trial(wrong=f"a Job with a request is refused: {error}")
+        return TrialResult(wrong=f"a Job with a request is refused: {error}")
     except ApiError as error:
         # A refusal of the webhook's own, as without a queue where the settings ask for one: it answers.
-        return FINE if f'"{OURS}" denied' in str(error) else Trial(unknown=f"no Job could be tried: {error}")
+        return FINE if f'"{OURS}" denied' in str(error) else TrialResult(unknown=f"no Job could be tried: {error}")
     except KubeError as error:
-        return Trial(unknown=f"no Job could be tried: {error}")
+        return TrialResult(unknown=f"no Job could be tried: {error}")
     # The answer of a dry run has all that webhooks changed.
     gates = made["spec"]["template"]["spec"].get("schedulingGates") or ()
     if any(gate["name"] == keys.gate for gate in gates):
         return FINE
-    return Trial(wrong=f"a Job with a request in namespace {NAMESPACE} gets no gate, so its pods are refused")
+    return TrialResult(wrong=f"a Job with a request in namespace {NAMESPACE} gets no gate, so its pods are refused")

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from cli.doctor.findings import Finding, error, some, warning
-from cli.doctor.hanging import RECENT, USUAL, Held, about
+from cli.doctor.hanging import RECENT, USUAL, HangingView, about
 from cli.queues.rendering import duration
 from crds.constants import Keys
 from engine.reasons import Reason
@@ -23,7 +23,7 @@ REFUSED = "403 Forbidden"
 NOT_MADE = messages.not_created("")
 
 
-def findings(held: Held, keys: Keys, account: str, *, led: bool) -> Iterator[Finding]:
+def findings(held: HangingView, keys: Keys, account: str, *, led: bool) -> Iterator[Finding]:
     """``account``: who the controller is to be; ``led``: whether one is there, which should have made the Workloads."""
     alone: dict[tuple[str, Reason], list[WorkloadEntry]] = defaultdict(list)
     refused: dict[str, list[tuple[ToldEvent, WorkloadEntry]]] = defaultdict(list)
@@ -43,14 +43,14 @@ def findings(held: Held, keys: Keys, account: str, *, led: bool) -> Iterator[Fin
             # No write failed either, so none was tried.
             silent.append(entry)
     yield from (_left_alone(entries, keys) for entries in alone.values())
-    yield from (_refused(note, ones, account, held.now) for note, ones in refused.items())
+    yield from (_refusal_finding(note, ones, account, held.now) for note, ones in refused.items())
     if silent and led:
         age = duration(int(max(_age(entry, held.now) for entry in silent)))
         text = f"the controller runs and has made no Workload of it (for {age}), so its pods stay gated"
         yield error(_names(silent), text, f"read the log of `topogate ungater`; {_command_to_look(silent[0])}")
 
 
-def _counts(one: ToldEvent, held: Held) -> bool:
+def _counts(one: ToldEvent, held: HangingView) -> bool:
     return one.ours and one.reason == Reason.WRITE_FAILED and held.now - one.last < RECENT
 
 
@@ -62,7 +62,7 @@ def _left_alone(entries: Sequence[WorkloadEntry], keys: Keys) -> Finding:
     return warning(_names(entries), text, f"kubectl delete {kind} -n {where} {name}, and create it again")
 
 
-def _refused(note: str, ones: Sequence[tuple[ToldEvent, WorkloadEntry]], account: str, now: float) -> Finding:
+def _refusal_finding(note: str, ones: Sequence[tuple[ToldEvent, WorkloadEntry]], account: str, now: float) -> Finding:
     since = duration(int(now - max(told.last for told, _ in ones)))
     mend = _command_to_look(ones[0][1])
     if REFUSED in note:

@@ -16,7 +16,7 @@ from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 
 
-class Growth(msgspec.Struct, frozen=True):
+class GrowthReport(msgspec.Struct, frozen=True):
     """``pods``: how many it waits for beside those it has; ``room`` and ``relief`` are for those alone."""
 
     pods: int
@@ -26,13 +26,13 @@ class Growth(msgspec.Struct, frozen=True):
     relief: Relief | None = None
 
 
-def in_words(found: Growth) -> str:
+def in_words(found: GrowthReport) -> str:
     """The sentence that says it, wherever it is told."""
     pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
     return f"It waits to grow{pods}: {found.message}"
 
 
-def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, now: float) -> Growth | None:
+def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, now: float) -> GrowthReport | None:
     """None where it wants no more than it has, would get it in the next cycle, or its victims go already.
 
     ``flavors``: those of its queue; None: any.
@@ -44,7 +44,7 @@ def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, 
     # With an entry of its own, growth has its victims named already and waits for them to go.
     if queued is None or queued.grant is None or key not in queues.growing or growth_of(key) in queues.entries:
         return None
-    refusal = elastic.lacks(cache.state, queues, key)
+    refusal = elastic.why_not_grown(cache.state, queues, key)
     if refusal is None:
         return None
     held = queued.grant.counts
@@ -52,7 +52,7 @@ def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, 
     more = {name: count for name, count in wanted.items() if count > 0}
     room = _room(cache, entry, more, flavors) if more else ()
     found = reliefs.relief(cache, entry, refusal.reason, room, more)
-    return Growth(sum(more.values()), str(refusal.reason), refusal.message, room, found)
+    return GrowthReport(sum(more.values()), str(refusal.reason), refusal.message, room, found)
 
 
 def _room(

@@ -52,7 +52,7 @@ async def not_found(client: Client, cache: Cache, namespace: str, kind: str, nam
     """Why nothing can be said of an owner: it is not there, or none of its pods is ours to place."""
     resource = _KNOWN.get(kind)
     # Before the API server is asked: the cache knows the owners of all namespaces already.
-    if others := elsewhere(cache, namespace, kind, name):
+    if others := owners_elsewhere(cache, namespace, kind, name):
         what = resource.kind if resource is not None else kind or "Job"
         return Failure(f"no {what} {name} in namespace {namespace}, but there is {others}")
     if resource is not None:
@@ -73,7 +73,7 @@ async def not_found(client: Client, cache: Cache, namespace: str, kind: str, nam
     return Failure(f"no {what} {name} in namespace {namespace} has pods that Topogate places: {hint}")
 
 
-def elsewhere(cache: Cache, namespace: str, kind: str, name: str) -> str:
+def owners_elsewhere(cache: Cache, namespace: str, kind: str, name: str) -> str:
     """The owners of that name in other namespaces: ``Job train in team-a (-n team-a)``; "" where there is none."""
     alike = [
         entry.job for entry in cache.entries.values() if entry.job.namespace != namespace and _is(entry, kind, name)

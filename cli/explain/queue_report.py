@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.cluster.live_queues import Reading, with_pods
+from cli.cluster.live_queues import QueueReading, with_pods
 from cli.queues.rendering import duration
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
@@ -17,7 +17,7 @@ from engine.results import Refusal
 from kube.objects import condition, is_true
 from queueing.explain import OptionFit, explain
 from queueing.lifecycle import ON_HOLD
-from queueing.messages import named
+from queueing.messages import name_domains
 from queueing.queues.entry import Phase
 
 NAMED = 3  # others in a sentence
@@ -54,7 +54,7 @@ class VictimLine(msgspec.Struct, frozen=True):
     job: str = ""  # as people know it
 
 
-class Place(msgspec.Struct, frozen=True):
+class QueuePlace(msgspec.Struct, frozen=True):
     """A job in its queue. ``position``: 1 is next; None where it waits in no line. ``waiting``: how many do.
 
     ``options``: what it wants of each flavor, while it waits. ``holds``: what it holds, by ``flavor/resource``.
@@ -75,8 +75,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def place(
-    reading: Reading, state: ClusterState, key: str, charged: Mapping[str, Amounts] | None = None, title: str = ""
-) -> Place:
+    reading: QueueReading, state: ClusterState, key: str, charged: Mapping[str, Amounts] | None = None, title: str = ""
+) -> QueuePlace:
     """Where a queued workload stands. ``state`` has the flavors; ``charged``: as `queueing.model.Workload` has it.
 
     ``title``: what the controller calls it in messages; "": what its Workload tells of that.
@@ -91,7 +91,7 @@ def place(
     options, refused = _options(reading, state, name, key, charged)
     grant = entry.grant if entry is not None else None
     amounts = grant.amounts.items() if grant is not None else ()
-    return Place(
+    return QueuePlace(
         local_queue=spec.queue_name or "",
         cluster_queue=name,
         cohort=queue.cohort if queue is not None else "",
@@ -107,7 +107,7 @@ def place(
 
 
 def _options(
-    reading: Reading, state: ClusterState, queue: str, key: str, charged: Mapping[str, Amounts] | None
+    reading: QueueReading, state: ClusterState, queue: str, key: str, charged: Mapping[str, Amounts] | None
 ) -> tuple[tuple[QuotaOption, ...], str]:
     entry = reading.queues.entries.get(key)
     # One that holds its quota would be counted against itself.
@@ -137,7 +137,7 @@ def _option(option: OptionFit) -> QuotaOption:
     return QuotaOption(option.flavors, option.borrows, tuple(lines))
 
 
-def _victims(reading: Reading, key: str) -> Iterator[VictimLine]:
+def _victims(reading: QueueReading, key: str) -> Iterator[VictimLine]:
     workload = reading.workloads[key]
     if workload.status.nomination is None:
         return
@@ -147,13 +147,13 @@ def _victims(reading: Reading, key: str) -> Iterator[VictimLine]:
             yield VictimLine(f"pod {name}", victim.priority, gone=False, job=f"pod {name}")
             continue
         entry = reading.queues.entries.get(name)
-        part = f" (its slices in {named(victim.domains)})" if victim.domains else ""
+        part = f" (its slices in {name_domains(victim.domains)})" if victim.domains else ""
         # An evicted victim may be queued again already; what counts is that it holds nothing.
         gone = entry is None or entry.phase is not Phase.ADMITTED
         yield VictimLine(name + part, victim.priority, gone, reading.queues.title_of(name) + part)
 
 
-def _history(reading: Reading, key: str) -> Iterator[str]:
+def _history(reading: QueueReading, key: str) -> Iterator[str]:
     workload = reading.workloads[key]
     conditions, requeue = workload.status.conditions, workload.status.requeue_state
     if not workload.spec.active:
@@ -167,7 +167,7 @@ def _history(reading: Reading, key: str) -> Iterator[str]:
         yield f"It was put back into the queue {_times(requeue.count)}{back}."
 
 
-def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
+def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
     """Whether room or quota is kept for it: those behind it say so, or it has waited long enough for that.
 
     Nothing is kept for one that can never be admitted.
@@ -206,7 +206,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def render(found: Place) -> Iterator[RenderableType]:
+def render(found: QueuePlace) -> Iterator[RenderableType]:
     """The place as a person reads it."""
     where = f"cluster queue {found.cluster_queue}" if found.cluster_queue else "no cluster queue"
     cohort = f" (cohort {found.cohort})" if found.cohort else ""

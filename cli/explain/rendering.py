@@ -10,8 +10,8 @@ from cli.cluster import required_evictions as reliefs
 from cli.cluster import room_report
 from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
-from cli.explain.growth import Growth, in_words
-from cli.explain.report import PlacedPod, Report
+from cli.explain.growth import GrowthReport, in_words
+from cli.explain.report import ExplainedPod, Report
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
@@ -26,11 +26,13 @@ def render_all(results: Sequence[Report], most: int = CLOSEST) -> RenderableType
 def render(result: Report, most: int = CLOSEST) -> RenderableType:
     """The report as a person reads it, with at most so many domains for one that waits (0: all)."""
     several = len(result.pod_sets) > 1
-    what = _pods(result.count)
+    what = _count_in_words(result.count)
     if not several:
         what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
     for one in result.pod_sets if several else ():
-        what += f"\n  {one.name}  {_pods(one.count)} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
+        what += (
+            f"\n  {one.name}  {_count_in_words(one.count)} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
+        )
     message = result.message
     if result.reason and result.state in {"Waiting", "Suspended", "NotManaged"}:
         message = f"{result.reason}: {message}"
@@ -60,12 +62,12 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     gated = sum(pod.gated for pod in result.without_slot)
     not_to_have_one = result.state == "NotManaged" and not gated
     if result.without_slot and result.state != "Finished" and not by_quota_alone and not not_to_have_one:
-        parts.append(Text(f"{_pods(len(result.without_slot))} without a slot, {gated} of them gated"))
+        parts.append(Text(f"{_count_in_words(len(result.without_slot))} without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)
 
 
-def _growth(found: Growth | None, most: int) -> Iterator[RenderableType]:
+def _growth(found: GrowthReport | None, most: int) -> Iterator[RenderableType]:
     """What one lacks that waits to grow."""
     if found is None:
         return
@@ -77,7 +79,7 @@ def _growth(found: Growth | None, most: int) -> Iterator[RenderableType]:
         yield from (Text(""), *reliefs.render(found.relief))
 
 
-def _pods(count: int) -> str:
+def _count_in_words(count: int) -> str:
     return f"{count} pod{'s' * (count != 1)}"
 
 
@@ -98,7 +100,7 @@ def _zone_tables(result: Report) -> Iterator[RenderableType]:
     for name in ("POD", "NODE", "ZONES", "DEVICES", "SAID BY"):
         table.add_column(name)
     for pod in pods[:MOST_PODS]:
-        zones = "; ".join(f"{zone.zone}: {_listed(zone.amounts)}" for zone in pod.zones)
+        zones = "; ".join(f"{zone.zone}: {_list_amounts(zone.amounts)}" for zone in pod.zones)
         known = [name for zone in pod.zones for ids in zone.devices.values() for name in ids]
         devices = ", ".join([*known, *pod.devices])
         table.add_row(pod.name, pod.node, zones, devices, pod.zones_from)
@@ -108,7 +110,7 @@ def _zone_tables(result: Report) -> Iterator[RenderableType]:
         yield Text(f"and {len(pods) - MOST_PODS} more pods; -o json has them all")
 
 
-def _listed(amounts: dict[str, str]) -> str:
+def _list_amounts(amounts: dict[str, str]) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
 
 
@@ -159,7 +161,7 @@ def _placement_table(result: Report) -> Table:
     return table
 
 
-def _members(pods: Sequence[PlacedPod]) -> str:
+def _members(pods: Sequence[ExplainedPod]) -> str:
     ranks = [pod.rank for pod in pods if pod.rank is not None]
     if ranks:
         return _intervals(ranks)

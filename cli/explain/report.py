@@ -9,13 +9,13 @@ from cli.cluster import cluster_snapshot, dry_run, installed, live_queues, room_
 from cli.cluster import required_evictions as reliefs
 from cli.cluster.claimed_devices import HeldDevices
 from cli.cluster.dump import Dump
-from cli.cluster.owner_names import named
+from cli.cluster.owner_names import parse_owner
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
 from cli.explain import owners, queue_report
-from cli.explain.growth import Growth, growth
+from cli.explain.growth import GrowthReport, growth
 from cli.explain.last_warning import last_warning
-from cli.explain.queue_report import Place
+from cli.explain.queue_report import QueuePlace
 from cli.output import Failure
 from cli.queues.report import NOT_SEEN, why
 from cli.stored import last_word
@@ -41,7 +41,7 @@ from ungater.model.conditions import MOVING, PODS_READY
 from ungater.model.job_view import JobView, PodSetView, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs
 from ungater.reconcile import let_go
 from ungater.reconcile.reconcile import left_alone
@@ -63,7 +63,7 @@ class PodZone(msgspec.Struct, frozen=True):
     devices: dict[str, tuple[str, ...]]
 
 
-class PlacedPod(msgspec.Struct, frozen=True):
+class ExplainedPod(msgspec.Struct, frozen=True):
     """One pod of the job. ``node`` is empty while it is gated or not yet bound.
 
     ``zones`` is where it is inside its node, ``zones_from`` who says so: "observed" (the node's agent), "predicted"
@@ -86,7 +86,7 @@ class Domain(msgspec.Struct, frozen=True):
 
     values: tuple[str, ...]
     slots: int
-    pods: tuple[PlacedPod, ...]
+    pods: tuple[ExplainedPod, ...]
     pod_set: str = ""  # of an owner with several
 
 
@@ -128,15 +128,15 @@ class Report(msgspec.Struct, frozen=True):
     levels: tuple[str, ...]
     flavor: str
     domains: tuple[Domain, ...]
-    without_slot: tuple[PlacedPod, ...]
+    without_slot: tuple[ExplainedPod, ...]
     room: tuple[Room, ...]
     machine_troubles: tuple[MachineTrouble, ...] = ()
-    queue: Place | None = None
+    queue: QueuePlace | None = None
     relief: Relief | None = None
     kind: str = "Job"
     pod_sets: tuple[AskedPodSet, ...] = ()
     moving: str = ""  # that it is moved now, or how its last move ended
-    growth: Growth | None = None  # of one that is placed and waits for more pods
+    growth: GrowthReport | None = None  # of one that is placed and waits for more pods
     hanging: str = ""  # of one that is placed: why pods of it do not run
 
 
@@ -152,7 +152,7 @@ async def reports(
 
     Raises Failure where there is none.
     """
-    kind, name = named(name)
+    kind, name = parse_owner(name)
     await installed.require(client)
     settings = await installed.settings_with_warning(client)
     keys = Keys(domain) if domain else settings.keys
@@ -189,15 +189,17 @@ def _report(
     read: Dump,
     cache: Cache,
     keys: Keys,
-    reading: live_queues.Reading | None,
+    reading: live_queues.QueueReading | None,
     owner: JobView,
     now: float,
     told: ToldEvent | None = None,
 ) -> Report:
     """All that is known of one workload. ``told``: the controller's last warning of one that is not stored."""
     found = cache.entries.get(owner.id)
-    # `belongs` compares names and owners, and `_in` the namespace.
-    workload = next((one for one in read.of(kinds.WORKLOADS) if belongs(one, owner) and _in(one, owner)), None)
+    # `belongs` compares names and owners, and `_is_workload_of` the namespace.
+    workload = next(
+        (one for one in read.of(kinds.WORKLOADS) if belongs(one, owner) and _is_workload_of(one, owner)), None
+    )
     slots = observed_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.of(kinds.PODS), owner)
     domains, others = _domains(workload, owner, pods, keys, HeldDevices(cache.state))
@@ -218,7 +220,7 @@ def _report(
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
     # This puts the job into its queue; what reads the cache as it was comes before.
-    room, freed = _lacking(cache, owner.id, reason, held, now) if state == "Waiting" else ((), None)
+    room, freed = _room_and_relief(cache, owner.id, reason, held, now) if state == "Waiting" else ((), None)
     return Report(
         job=f"{owner.namespace}/{owner.full_name}",
         kind=owner.kind,
@@ -238,14 +240,14 @@ def _report(
         machine_troubles=_machine_troubles(cache, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
         queue=place,
         relief=freed,
-        pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
+        pod_sets=tuple([_asked_pod_set(one) for one in owner.pod_sets]),
         moving=_moving(workload) if state == "Placed" else "",
         growth=growth(cache, found, held, now) if state == "Placed" and found is not None else None,
         hanging=_hanging(found, workload) if state == "Placed" and found is not None else "",
     )
 
 
-def _hanging(entry: WorkloadEntry, workload: Workload | None) -> str:
+def _hanging(entry: WorkloadEntry, workload: WorkloadObject | None) -> str:
     """Why pods that have a place do not run: what the controller says, which knows more, or the pods themselves."""
     said = objects.condition(workload.status.conditions if workload else None, PODS_READY)
     if said is not None and said.status == "False" and said.reason not in _ORDINARY:
@@ -256,14 +258,14 @@ def _hanging(entry: WorkloadEntry, workload: Workload | None) -> str:
     return ""
 
 
-def _moving(workload: Workload | None) -> str:
+def _moving(workload: WorkloadObject | None) -> str:
     found = objects.condition(workload.status.conditions if workload else None, MOVING)
     if found is None:
         return ""
     return f"it is moved: {found.message}" if found.status == "True" else found.message
 
 
-def _asked(pod_set: PodSetView) -> AskedPodSet:
+def _asked_pod_set(pod_set: PodSetView) -> AskedPodSet:
     request = pod_set.request
     return AskedPodSet(
         name=pod_set.name,
@@ -281,7 +283,7 @@ async def _job(client: Client, namespace: str, name: str) -> objects.Job | None:
         return None
 
 
-def _in(workload: Workload, owner: JobView) -> bool:
+def _is_workload_of(workload: WorkloadObject, owner: JobView) -> bool:
     return objects.key(workload) == owner.workload_key
 
 
@@ -295,7 +297,7 @@ def _pods_of(pods: Sequence[objects.Pod], owner: JobView) -> list[objects.Pod]:
     ]
 
 
-def _lacking(
+def _room_and_relief(
     cache: Cache, uid: str, reason: str, flavors: Collection[str] | None, now: float
 ) -> tuple[tuple[Room, ...], Relief | None]:
     """Of a job that waits: how much room there is for it, and what would have to be freed."""
@@ -317,7 +319,9 @@ def _machine_troubles(cache: Cache, nodes: set[str], *, waiting: bool) -> tuple[
     return tuple(one for one in found if one.problems or one.disagreements or one.unrecorded)
 
 
-def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | None) -> tuple[str, str, str] | None:
+def _condition(
+    owner: JobView, workload: WorkloadObject | None, slots: PodSetSlots | None
+) -> tuple[str, str, str] | None:
     """State in a word, then the reason and message of the condition that says it best; None where none does."""
     conditions = workload.status.conditions if workload else None
     if owner.request is None and not owner.queue and not owner.gated:
@@ -328,11 +332,11 @@ def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | N
     if slots is not None:
         return "Placed", "", "the assignment is stored"
     found = objects.condition(conditions, "QuotaReserved")
-    return (_waits(owner, found.reason), found.reason, found.message) if found is not None else None
+    return (_state_of_waiting(owner, found.reason), found.reason, found.message) if found is not None else None
 
 
 def _unsaid(
-    owner: JobView, workload: Workload | None, entry: WorkloadEntry | None, told: ToldEvent | None, keys: Keys
+    owner: JobView, workload: WorkloadObject | None, entry: WorkloadEntry | None, told: ToldEvent | None, keys: Keys
 ) -> tuple[str, str, str]:
     """The same of one of which no condition says anything: by the controller's own rule, or what it told."""
     if owner.over:
@@ -340,33 +344,33 @@ def _unsaid(
     if entry is not None and (alone := left_alone(entry, keys)) is not None:
         return "NotManaged", str(alone.reason), alone.message
     if told is not None:
-        return _waits(owner), told.reason, told.note
-    return _waits(owner), "Pending", NO_WORKLOAD if workload is None else NOT_SEEN
+        return _state_of_waiting(owner), told.reason, told.note
+    return _state_of_waiting(owner), "Pending", NO_WORKLOAD if workload is None else NOT_SEEN
 
 
-def _waits(owner: JobView, reason: str = "") -> str:
+def _state_of_waiting(owner: JobView, reason: str = "") -> str:
     """Its state; one that its own queue suspended is not its user's to resume, and one of another's queue has quota."""
     resting = reason in {"", Reason.SUSPENDED}
     return "Suspended" if owner.suspended and not owner.queue and resting else "Waiting"
 
 
 def _domains(
-    workload: Workload | None, owner: JobView, pods: Sequence[objects.Pod], keys: Keys, devices: HeldDevices
-) -> tuple[tuple[Domain, ...], tuple[PlacedPod, ...]]:
+    workload: WorkloadObject | None, owner: JobView, pods: Sequence[objects.Pod], keys: Keys, devices: HeldDevices
+) -> tuple[tuple[Domain, ...], tuple[ExplainedPod, ...]]:
     """The slots of each pod set with their pods, and the pods without a slot."""
     admission = observed_of(workload).admission if workload is not None else None
     found: list[Domain] = []
-    others: list[PlacedPod] = []
+    others: list[ExplainedPod] = []
     members: dict[str, list[objects.Pod]] = defaultdict(list)
     for pod in pods:
         pod_set = owner.pod_set_of(pod)
         members[pod_set.name if pod_set is not None else ""].append(pod)
     for pod_set in owner.pod_sets:
-        part = admission.part(pod_set.name) if admission is not None else None
+        part = admission.pod_set_named(pod_set.name) if admission is not None else None
         slots = part.slots if part is not None else None
-        by_slot: dict[int | None, list[PlacedPod]] = defaultdict(list)
+        by_slot: dict[int | None, list[ExplainedPod]] = defaultdict(list)
         for pod in members.pop(pod_set.name, ()):
-            placed = _placed(pod, pod_set.rank(pod), keys, devices)
+            placed = _placed_pod(pod, pod_set.rank_of_pod(pod), keys, devices)
             # A gated pod has no slot yet, whatever its selector says: a user may have written that.
             by_slot[None if slots is None or placed.gated else slots.of_selector(pod.spec.node_selector)].append(placed)
         for there in by_slot.values():
@@ -378,15 +382,15 @@ def _domains(
         )
         others += by_slot[None]
     # `members` has lost those of known pod sets; what is left belongs to none.
-    others += (_placed(pod, None, keys, devices) for rest in members.values() for pod in rest)
+    others += (_placed_pod(pod, None, keys, devices) for rest in members.values() for pod in rest)
     return tuple(found), tuple(others)
 
 
-def _placed(pod: objects.Pod, rank: int | None, keys: Keys, devices: HeldDevices) -> PlacedPod:
+def _placed_pod(pod: objects.Pod, rank: int | None, keys: Keys, devices: HeldDevices) -> ExplainedPod:
     gated = is_gated(pod, keys.gate)
     phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
-    zones, source = _zones(pod)
-    return PlacedPod(
+    zones, source = _zones_of_pod(pod)
+    return ExplainedPod(
         pod.metadata.name,
         phase,
         pod.spec.node_name,
@@ -395,11 +399,11 @@ def _placed(pod: objects.Pod, rank: int | None, keys: Keys, devices: HeldDevices
         zones,
         source,
         pod.status.reason,
-        devices.of(pod),
+        devices.devices_of_pod(pod),
     )
 
 
-def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
+def _zones_of_pod(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
     """Where the pod is inside its node, and who says so."""
     annotations = pod.metadata.annotations or {}
     # Observed wins over predicted, as the controller charges it.

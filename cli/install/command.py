@@ -13,7 +13,7 @@ from cli.install import flavor as flavors
 from cli.install import installation, left_objects, printing, removal, waiting
 from cli.install.installation import Requested
 from cli.install.left_objects import Left
-from cli.install.steps import Step
+from cli.install.steps import InstallStep
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
 from cli.reaching import failure, takes_an_administrator
 from cli.topology.known import WORDS
@@ -129,7 +129,7 @@ def install(
     if (flavor or nodes) and not wanted:
         raise Failure("--flavor and --nodes say more about --topology: give that too, as --topology auto")
     wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
-    site = _Site(wanted, flavors.named(flavor), flavors.group_of(nodes))
+    site = _Site(wanted, flavors.parse_flavor(flavor), flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
         _print_objects(_described(wish, site, kubeconfig, context), output)
         return
@@ -157,7 +157,7 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     if site.topology:
         # Planned first, as its refusals need no installation; applied later, as its kind may not be there yet.
         choice, made = await flavors.planned(client, *site)
-        stdout().print(flavors.shown(choice, made))
+        stdout().print(flavors.render_flavor(choice, made))
     # API servers call a webhook from the moment of its configuration on: a first one comes once somebody answers.
     waits = bool(seconds) and not wish.webhook_url and not dry_run and not await installation.is_called(client)
     calls = [obj for obj in objects if waits and obj["kind"] == MUTATING_WEBHOOKS.kind]
@@ -189,10 +189,10 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
         await _show(installation.apply(client, calls))
         with progress("Waiting for the webhook to be trusted"):
             await waiting.wait_trusted(client, seconds)
-    _next_steps(options, made or await flavors.there(client))
+    _next_steps(options, made or await flavors.existing_flavor(client))
 
 
-async def _wait_available(client: Client, options: render.Options, seconds: float, *, called: bool) -> None:
+async def _wait_available(client: Client, options: render.InstallOptions, seconds: float, *, called: bool) -> None:
     """Wait for the pods; where the webhook is not ``called`` yet, a failure says that it stays so."""
     try:
         await waiting.wait_available(client, options, seconds)
@@ -287,7 +287,7 @@ def _with_client(
         raise failure(error, kubeconfig, context) from error
 
 
-async def _show(steps: AsyncIterator[Step]) -> None:
+async def _show(steps: AsyncIterator[InstallStep]) -> None:
     async for step in steps:
         stdout().print(str(step), markup=False)
 
@@ -299,7 +299,7 @@ def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
         emit({"apiVersion": "v1", "kind": "List", "items": objects}, output)
 
 
-def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
+def _next_steps(options: render.InstallOptions, flavor: dict[str, Any] | None) -> None:
     again = install_command(options.webhook_url)
     next_step = f"make a ResourceFlavor of your nodes' labels ({again} --topology auto), then annotate a Job."
     if flavor is not None:
@@ -327,13 +327,13 @@ def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
         )
 
 
-def _deleted(steps: list[Step]) -> list[tuple[Resource, str, str]]:
+def _deleted(steps: list[InstallStep]) -> list[tuple[Resource, str, str]]:
     """Namespace and kinds: what else was deleted goes at once or with these."""
     slow = {resource.kind: resource for resource in (NAMESPACES, CUSTOM_RESOURCE_DEFINITIONS)}
     return [(slow[step.kind], step.name, "") for step in steps if step.kind in slow and step.outcome == "deleted"]
 
 
-def _confirm(planned: list[Step], stored: dict[str, int], waiting_ones: Iterable[str]) -> None:
+def _confirm(planned: list[InstallStep], stored: dict[str, int], waiting_ones: Iterable[str]) -> None:
     """Ask, after what would be lost. Raises Failure where the answer is no, or nobody answers."""
     count = sum(step.outcome == "deleted" for step in planned)
     for line in waiting_ones:
@@ -350,7 +350,7 @@ def _confirm(planned: list[Step], stored: dict[str, int], waiting_ones: Iterable
 
 
 def _report(
-    steps: list[Step],
+    steps: list[InstallStep],
     left: Left,
     ungated: list[str],
     output: OutputFormat,

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from cli.cluster import installed
 from cli.install import installation
-from cli.install.steps import Step
+from cli.install.steps import InstallStep
 from cli.output import Failure
-from cli.topology.choice import Choice, check, choose
+from cli.topology.choice import LevelChoice, check, choose
 from cli.topology.survey import Labelled, labelled, with_verb
 from crds.constants import API_VERSION
 from crds.names import is_object_name
@@ -32,7 +32,7 @@ def group_of(text: str) -> dict[str, str]:
     return found
 
 
-def named(text: str) -> str:
+def parse_flavor(text: str) -> str:
     """What ``--flavor`` says; empty: nothing. Raises Failure before anything is applied."""
     if text and not is_object_name(text):
         raise Failure(f"--flavor {text}: expected lower-case letters, digits, dashes and dots, as in h100-east")
@@ -46,7 +46,7 @@ def meant(text: str | None) -> str:
     return text or ""
 
 
-async def planned(client: Client, text: str, name: str, group: Mapping[str, str]) -> tuple[Choice, dict[str, Any]]:
+async def planned(client: Client, text: str, name: str, group: Mapping[str, str]) -> tuple[LevelChoice, dict[str, Any]]:
     """What the word means on the nodes of the cluster, and the flavor. Raises Failure where it cannot be made."""
     nodes = labelled(await client.list(NODES, type=Node))
     choice = choose(nodes, text, group)
@@ -66,15 +66,15 @@ async def planned(client: Client, text: str, name: str, group: Mapping[str, str]
     return choice, body
 
 
-async def applied(client: Client, body: dict[str, Any], *, dry_run: bool) -> Step:
+async def applied(client: Client, body: dict[str, Any], *, dry_run: bool) -> InstallStep:
     """Make the flavor. In a dry run before the kinds are there it cannot be tried."""
     # No flavors and no kind look alike here; in both cases it would be created.
     if dry_run and not await _flavors(client):
-        return Step(body["kind"], body["metadata"]["name"], "", "created", dry_run)
+        return InstallStep(body["kind"], body["metadata"]["name"], "", "created", dry_run)
     return await anext(installation.apply(client, [body], dry_run=dry_run))
 
 
-async def there(client: Client) -> dict[str, Any] | None:
+async def existing_flavor(client: Client) -> dict[str, Any] | None:
     """A flavor with a topology that exists, as far as it is needed to say what jobs may ask for; None without one."""
     found = [one.spec.topology for one in await _flavors(client) if one.spec.topology and one.spec.topology.levels]
     return {"spec": {"topology": {"names": found[0].names or {}, "levels": list(found[0].levels)}}} if found else None
@@ -88,7 +88,7 @@ async def _flavors(client: Client) -> list[ResourceFlavor]:
 
 
 def _check(
-    flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled], name: str, choice: Choice
+    flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled], name: str, choice: LevelChoice
 ) -> Mapping[str, str]:
     """A flavor keeps its levels, and two of the same nodes would count them twice. The names that it has to keep."""
     kept: Mapping[str, str] = {}
@@ -120,7 +120,7 @@ def _check(
     return kept
 
 
-def _free_words(flavors: Sequence[ResourceFlavor], name: str, choice: Choice, *, queued: bool) -> dict[str, str]:
+def _free_words(flavors: Sequence[ResourceFlavor], name: str, choice: LevelChoice, *, queued: bool) -> dict[str, str]:
     """The names of the levels but those that mean another level elsewhere: Jobs without a queue would be refused.
 
     ``queued``: all Jobs have a queue, in which a name means a level of its flavors.
@@ -140,7 +140,7 @@ def _free_words(flavors: Sequence[ResourceFlavor], name: str, choice: Choice, *,
     return words
 
 
-def shown(choice: Choice, body: Mapping[str, Any]) -> Group:
+def render_flavor(choice: LevelChoice, body: Mapping[str, Any]) -> Group:
     """What was found, for a person; ``body``: the flavor that is made of it."""
     flavor, words = body["metadata"]["name"], body["spec"]["topology"]["names"]
     table = Table(box=None, pad_edge=False)

@@ -13,7 +13,7 @@ import yaml
 from msgspec.structs import replace
 
 from cli.cluster.installed import in_use
-from cli.install.steps import Json, Outcome, Step, delete, is_ours, read
+from cli.install.steps import InstallStep, Json, Outcome, delete, is_ours, read
 from cli.install.waiting import wait_gone
 from cli.output import Failure
 from crds.constants import DEFAULT_DOMAIN
@@ -40,12 +40,12 @@ class Requested(msgspec.Struct, frozen=True):
     metrics_authentication: bool | None = None
 
 
-async def plan(client: Client | None, wish: Requested) -> render.Options:
+async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     """What to render, from the wish and from what is installed. ``client`` None: from the wish alone.
 
     Raises Failure: the wish is not valid, differs in domain from what is installed, or meets Kueue in its own domain.
     """
-    settings = _settings({key: text for key, text in _asked(wish).items() if text})
+    settings = _settings({key: text for key, text in _asked_settings(wish).items() if text})
     if client:
         # Cluster-wide objects have fixed names: a second namespace would take them from the first.
         await _only_there(client, settings.namespace)
@@ -72,7 +72,7 @@ async def plan(client: Client | None, wish: Requested) -> render.Options:
     metrics = wish.metrics_authentication
     if metrics is None:
         metrics = client is not None and await read(client, resources.CLUSTER_ROLES, render.METRICS, "") is not None
-    options = render.Options(
+    options = render.InstallOptions(
         domain=domain,
         namespace=settings.namespace,
         image=wish.image,
@@ -84,7 +84,7 @@ async def plan(client: Client | None, wish: Requested) -> render.Options:
     return replace(options, config=_config(config, options))
 
 
-async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = False) -> AsyncIterator[Step]:
+async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = False) -> AsyncIterator[InstallStep]:
     """Apply the objects in order, server-side; fields of ours that others changed are taken back.
 
     Raises Failure with the object that the API server refused.
@@ -95,7 +95,7 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
         try:
             # Server-side apply would take over labels such as the Pod Security level that somebody chose.
             if resource is resources.NAMESPACES and await is_ours(client, name) is False:
-                yield Step(
+                yield InstallStep(
                     obj["kind"], name, "", "kept", dry_run
                 )  # somebody made it for us, and looks after its labels
                 continue
@@ -107,7 +107,7 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
                 outcome = _compare(before, result)
         except KubeError as error:
             raise Failure(f"{obj['kind']} {name}: {error}") from error
-        yield Step(obj["kind"], name, namespace, outcome, dry_run)
+        yield InstallStep(obj["kind"], name, namespace, outcome, dry_run)
 
 
 async def is_called(client: Client) -> bool:
@@ -115,7 +115,7 @@ async def is_called(client: Client) -> bool:
     return await read(client, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, "") is not None
 
 
-async def remove_components(client: Client, options: render.Options) -> AsyncIterator[Step]:
+async def remove_components(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
     """Delete what runs inside of the cluster where the components now run outside of it."""
     # By name: what both forms have was applied a moment ago.
     kept = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(options)}
@@ -124,23 +124,25 @@ async def remove_components(client: Client, options: render.Options) -> AsyncIte
             yield step
 
 
-def remove_agent(client: Client, options: render.Options) -> AsyncIterator[Step]:
+def remove_agent(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
     """Delete the agent and all that is its own; what it published stays until its nodes go."""
     return _remove_part(client, replace(options, agent=False), replace(options, agent=True))
 
 
-def remove_kueue(client: Client, options: render.Options) -> AsyncIterator[Step]:
+def remove_kueue(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
     """Take away the right to answer Kueue's checks."""
     return _remove_part(client, replace(options, kueue=False), replace(options, kueue=True))
 
 
-def remove_metrics_authentication(client: Client, options: render.Options) -> AsyncIterator[Step]:
+def remove_metrics_authentication(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
     """Take away the right to ask whose token it was."""
     without = replace(options, metrics_authentication=False)
     return _remove_part(client, without, replace(options, metrics_authentication=True))
 
 
-async def _remove_part(client: Client, without: render.Options, whole: render.Options) -> AsyncIterator[Step]:
+async def _remove_part(
+    client: Client, without: render.InstallOptions, whole: render.InstallOptions
+) -> AsyncIterator[InstallStep]:
     others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(without)}
     # Backwards: bindings and workloads go before the accounts and namespaces that they need.
     for obj in reversed(render.objects(whole)):
@@ -154,12 +156,12 @@ async def settings_of(client: Client, namespace: str) -> ReadSettings | None:
     return None if found is None else in_use(found, namespace)
 
 
-async def installed(client: Client, namespace: str, domain: str = "") -> render.Options:
+async def installed(client: Client, namespace: str, domain: str = "") -> render.InstallOptions:
     """What is installed in the namespace, by its settings; ``domain`` or the default where there are none left."""
     settings = _settings({"namespace": namespace} | ({"domain": domain} if domain else {}))
     await _only_there(client, namespace)
     found = await settings_of(client, namespace)
-    made = render.Options(domain=domain or (found.settings if found else settings).domain, namespace=namespace)
+    made = render.InstallOptions(domain=domain or (found.settings if found else settings).domain, namespace=namespace)
     # For an uninstall all parts count; those that are not there are passed over.
     return replace(made, agent=True, kueue=True, metrics_authentication=True)
 
@@ -180,7 +182,7 @@ async def _only_there(client: Client, namespace: str) -> None:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _asked(wish: Requested) -> Json:
+def _asked_settings(wish: Requested) -> Json:
     return {"domain": wish.domain, "namespace": wish.namespace, "webhookUrl": wish.webhook_url}
 
 
@@ -204,7 +206,7 @@ def _parsed(config: str, namespace: str) -> Settings:
         raise Failure(f"{error}; {mend}") from error
 
 
-def _config(existing: str, options: render.Options) -> str:
+def _config(existing: str, options: render.InstallOptions) -> str:
     """The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept."""
     text = existing or _base_config(options)
     values = yaml.safe_load(text) or {}
@@ -217,7 +219,7 @@ def _config(existing: str, options: render.Options) -> str:
     return text if wanted == values else yaml.safe_dump(wanted, sort_keys=False)
 
 
-def _base_config(options: render.Options) -> str:
+def _base_config(options: render.InstallOptions) -> str:
     found = next(obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
     return str(found["data"][CONFIG_KEY])
 

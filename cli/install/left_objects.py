@@ -114,19 +114,19 @@ async def left_behind(client: Client, domain: str) -> Left:
         JOB_SETS.kind: [jobset for jobset in jobsets if _is_unfinished(jobset)],
     }
     gating = {
-        kind: sorted(_full_name(one.metadata) for one in found if _is_gated(one, keys) and not _waits(one, keys))
+        kind: sorted(_full_name(one.metadata) for one in found if _is_gated(one, keys) and not _is_queued(one, keys))
         for kind, found in by_kind.items()
     }
     return Left(
         gate=keys.gate,
-        gated_pods=sorted(_full_name(pod.metadata) for pod in pods if _has(pod.spec, keys.gate)),
+        gated_pods=sorted(_full_name(pod.metadata) for pod in pods if _has_gate(pod.spec, keys.gate)),
         gating_jobs=gating[JOBS.kind],
         gating_jobsets=gating[JOB_SETS.kind],
         suspended=[
             Suspended(kind, one.metadata.namespace, one.metadata.name, _is_gated(one, keys))
             for kind, found in by_kind.items()
             for one in sorted(found, key=lambda one: _full_name(one.metadata))
-            if _waits(one, keys)
+            if _is_queued(one, keys)
         ],
     )
 
@@ -138,13 +138,13 @@ def lines(left: Left, *, ungated: bool, before: bool = False) -> Iterator[str]:
     elif left.gated_pods and not ungated:
         pods, removes = _counted(left.gated_pods, "pod"), "would remove" if before else "removes"
         yield f"{pods} behind the gate, which nothing {removes} any more, so without --ungate they wait for ever:"
-        yield from _listed(left.gated_pods)
+        yield from _list_names(left.gated_pods)
         yield "`topogate uninstall --ungate` lets them run anywhere; or delete their jobs."
     if left.suspended:
         jobs, resumes = _counted(left.suspended, "job"), "would resume" if before else "resumes"
         when = "After the uninstall, resume" if before else "Resume"
         yield f"{jobs} in a queue, suspended, which nothing {resumes} any more. {when} each, to run anywhere, with:"
-        yield from _listed([one.resume(left.gate) for one in left.suspended])
+        yield from _list_names([one.resume(left.gate) for one in left.suspended])
         if any(one.kind == JOB_SETS.kind and one.gated for one in left.suspended):
             yield "A JobSet then creates its pods with the gate: `topogate uninstall --ungate` lets them run."
     for names, kind in ((left.gating_jobs, "Job"), (left.gating_jobsets, "JobSet")):
@@ -152,7 +152,7 @@ def lines(left: Left, *, ungated: bool, before: bool = False) -> Iterator[str]:
             when = "after the uninstall" if before else "from now on"
             jobs = _counted(names, f"unfinished {kind}")
             yield f"{jobs} whose pods, if created {when}, would wait for ever at the gate:"
-            yield from _listed(names)
+            yield from _list_names(names)
             yield (
                 f"Pods that run already go on. Create each {kind} again without a topology request, or let such pods "
                 "run with `topogate uninstall --ungate`."
@@ -163,7 +163,7 @@ def _counted(names: Sequence[object], what: str) -> str:
     return f"{len(names)} {what}{'s' * (len(names) != 1)}"
 
 
-def _listed(names: Sequence[str]) -> Iterator[str]:
+def _list_names(names: Sequence[str]) -> Iterator[str]:
     yield from (f"  {name}" for name in names[:MOST_LISTED])
     if len(names) > MOST_LISTED:
         yield f"  ... and {len(names) - MOST_LISTED} more"
@@ -179,17 +179,17 @@ def _is_of_a_jobset(job: _Job) -> bool:
 
 
 def _is_gated(job: _Job, keys: Keys) -> bool:
-    return any(_has(spec, keys.gate) for spec in job.spec.pod_specs)
+    return any(_has_gate(spec, keys.gate) for spec in job.spec.pod_specs)
 
 
-def _waits(job: _Job, keys: Keys) -> bool:
+def _is_queued(job: _Job, keys: Keys) -> bool:
     """Whether a queue holds it: Topogate suspended it when it was created, or when it was evicted."""
     ours = job.spec.managed_by in {None, JOB_CONTROLLER, JOB_SET_CONTROLLER}
     # Where another controller manages the job (spec.managedBy), the suspension is that controller's.
     return ours and job.spec.suspend is True and keys.queue_name in (job.metadata.labels or {})
 
 
-def _has(spec: _PodSpec, gate: str) -> bool:
+def _has_gate(spec: _PodSpec, gate: str) -> bool:
     return any(entry.name == gate for entry in spec.scheduling_gates or ())
 
 

@@ -45,7 +45,7 @@ class _Schemas:
         self._aliases: dict[str, str] = {}
         for obj in document.get("items", ()):
             for version in obj["spec"]["versions"]:
-                self._count(version["schema"][_SCHEMA])
+                self._count_value(version["schema"][_SCHEMA])
 
     def text(self, value: Any, indent: int) -> str:
         """The value; what begins a line in it is set in by more than ``indent`` spaces."""
@@ -53,12 +53,12 @@ class _Schemas:
         if alias := self._aliases.get(key):
             return f"*{alias}"
         if self._times[key] <= 1:
-            return self._whole(value, indent)
+            return self._print_whole(value, indent)
         # Named while it is written, so an anchor always comes before its aliases, as YAML requires.
         self._aliases[key] = str(len(self._aliases) + 1)
-        return f"&{self._aliases[key]} {self._whole(value, indent)}"
+        return f"&{self._aliases[key]} {self._print_whole(value, indent)}"
 
-    def _count(self, value: Any) -> None:
+    def _count_value(self, value: Any) -> None:
         key = json.dumps(value)
         if len(key) < _FEWEST.get(type(value), len(key) + 1):
             return
@@ -66,12 +66,12 @@ class _Schemas:
         if self._times[key] > 1 or not isinstance(value, (dict, list)):  # what is in it is written once
             return
         if isinstance(value, dict) and (rest := _undescribed(value)):
-            self._count(rest)
+            self._count_value(rest)
             return
         for each in value.values() if isinstance(value, dict) else value:
-            self._count(each)
+            self._count_value(each)
 
-    def _whole(self, value: Any, indent: int) -> str:
+    def _print_whole(self, value: Any, indent: int) -> str:
         if isinstance(value, list):
             return "[" + ", ".join(self.text(each, indent) for each in value) + "]"
         if not isinstance(value, dict):

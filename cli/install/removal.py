@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from cli.install.steps import KINDS, Step, delete, is_ours
+from cli.install.steps import KINDS, InstallStep, delete, is_ours
 from cli.install.waiting import POLL_SECONDS
 from cli.output import Failure
 from clock import SYSTEM, Clock
@@ -24,13 +24,13 @@ POLICY_SECONDS = 15.0  # API servers notice a deleted policy well within this
 
 
 async def uninstall(
-    client: Client, options: render.Options, *, delete_crds: bool, dry_run: bool = False
-) -> AsyncIterator[Step]:
+    client: Client, options: render.InstallOptions, *, delete_crds: bool, dry_run: bool = False
+) -> AsyncIterator[InstallStep]:
     """Delete the objects, last applied first; the namespace only where it is ours, CRDs (and data) only where asked."""
     for obj in reversed(render.objects(options)):
         match obj["kind"]:
             case "CustomResourceDefinition" if not delete_crds:
-                yield Step(obj["kind"], obj["metadata"]["name"], "", "kept", dry_run)
+                yield InstallStep(obj["kind"], obj["metadata"]["name"], "", "kept", dry_run)
                 continue
             case "CustomResourceDefinition" if not dry_run:
                 # A CRD waits for its objects, and these for a finalizer that nobody takes off any more.

@@ -23,7 +23,7 @@ KINDS = (
 )
 
 
-class Step(msgspec.Struct, frozen=True):
+class InstallStep(msgspec.Struct, frozen=True):
     """One object and what happened to it."""
 
     kind: str
@@ -45,7 +45,7 @@ async def read(client: Client, resource: Resource, name: str, namespace: str) ->
         return None
 
 
-async def delete(client: Client, obj: Json, *, dry_run: bool = False) -> Step | None:
+async def delete(client: Client, obj: Json, *, dry_run: bool = False) -> InstallStep | None:
     """Delete the object; None where it is gone already."""
     name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
     try:
@@ -54,7 +54,7 @@ async def delete(client: Client, obj: Json, *, dry_run: bool = False) -> Step | 
         return None
     except KubeError as error:
         raise Failure(f"{obj['kind']} {name}: {error}") from error
-    return Step(obj["kind"], name, namespace, "deleted", dry_run)
+    return InstallStep(obj["kind"], name, namespace, "deleted", dry_run)
 
 
 async def is_ours(client: Client, namespace: str) -> bool | None:

@@ -28,14 +28,14 @@ async def wait_established(
         # The default binds this turn's name: the function runs while the loop goes on.
         async def established(name: str = name) -> str:
             found = await client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, name)
-            return _lacking(found, "Established")
+            return _unmet_condition(found, "Established")
 
         await _until(established, f"CustomResourceDefinition {name}", timeout, clock)
 
 
 async def wait_available(
     client: Client,
-    options: render.Options,
+    options: render.InstallOptions,
     timeout: float,  # noqa: ASYNC109 - as above
     clock: Clock = SYSTEM,
 ) -> None:
@@ -55,7 +55,7 @@ async def wait_available(
         async def available(name: str = name) -> str:
             found = await client.get(resources.DEPLOYMENTS, name, options.namespace)
             # Available alone may still be that of the pods of the version before.
-            return _not_rolled_out(found) or _lacking(found, "Available")
+            return _not_rolled_out(found) or _unmet_condition(found, "Available")
 
         hint = f"`kubectl -n {options.namespace} describe deployment {name}` says more"
         await _until(available, f"Deployment {options.namespace}/{name}", timeout, clock, hint)
@@ -107,7 +107,7 @@ async def _until(
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _lacking(obj: Json, condition: str) -> str:
+def _unmet_condition(obj: Json, condition: str) -> str:
     """What keeps the condition from being true; empty where it is."""
     for found in obj.get("status", {}).get("conditions", []):
         if found["type"] == condition:

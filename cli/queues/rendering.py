@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.queues.report import CohortView, QueuesReport, QueueView, Waiting
+from cli.queues.report import CohortView, QueuesReport, QueueView, WaitingWorkload
 from engine.quantity import readable
 
 NO_QUEUE = (
@@ -84,7 +84,7 @@ def _uses_table(view: QueueView) -> Table:
     return table
 
 
-def waiting_table(waiting: Iterable[Waiting]) -> Table:
+def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:
     """Who waits, in order."""
     table = Table(box=None, pad_edge=False)
     table.add_column("PLACE", justify="right")

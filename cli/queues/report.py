@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from cli.cluster import live_queues
-from cli.cluster.live_queues import Reading, owner_name
+from cli.cluster.live_queues import QueueReading, owner_name
 from cli.output import Failure
 from crds.spelling import meant
 from engine.quantity import format_quantity
@@ -40,7 +40,7 @@ class QuotaUse(msgspec.Struct, frozen=True):
     missing: bool = False
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingWorkload(msgspec.Struct, frozen=True):
     """A workload that waits. ``position``: 1 is next; None where it is in no line: nominated, put off, or on hold."""
 
     position: int | None
@@ -81,7 +81,7 @@ class QueueView(msgspec.Struct, frozen=True):
     weighted_share: int | None
     local_queues: tuple[str, ...]
     quotas: tuple[QuotaUse, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingWorkload, ...]
     uses: tuple[LocalQueueUse, ...]
 
 
@@ -124,7 +124,7 @@ class QueuesReport(msgspec.Struct, frozen=True):
     lost: tuple[str, ...] = ()
 
 
-def report(reading: Reading, namespace: str | None = None, name: str | None = None) -> QueuesReport:
+def report(reading: QueueReading, namespace: str | None = None, name: str | None = None) -> QueuesReport:
     """All cluster queues (``namespace`` None), those that serve a namespace, or the one that ``name`` means.
 
     Raises Failure where there is no such queue.
@@ -138,7 +138,11 @@ def report(reading: Reading, namespace: str | None = None, name: str | None = No
     else:
         shown = {name: None}
     found = standings(queues, reading.state.flavors)
-    lost = {key: _lost(reading, key, found) for key, one in sorted(queues.local.items()) if leads_nowhere(queues, one)}
+    lost = {
+        key: _explain_lost(reading, key, found)
+        for key, one in sorted(queues.local.items())
+        if leads_nowhere(queues, one)
+    }
     missing = [one for one in shown if one not in queues.quotas.queues]
     if missing:
         # A LocalQueue that leads nowhere is there all the same: it is told before "no such queue".
@@ -163,7 +167,7 @@ def leads_nowhere(queues: Queues, local: LocalQueue) -> bool:
     return local.cluster_queue not in queues.quotas.queues
 
 
-def _lost(reading: Reading, key: tuple[str, str], found: Standings) -> str:
+def _explain_lost(reading: QueueReading, key: tuple[str, str], found: Standings) -> str:
     local, waiting = reading.queues.local[key], found.local[key].pending
     hint = meant(local.cluster_queue, reading.queues.quotas.queues)
     text = f"LocalQueue {'/'.join(key)} names ClusterQueue {local.cluster_queue}, which does not exist"
@@ -171,7 +175,7 @@ def _lost(reading: Reading, key: tuple[str, str], found: Standings) -> str:
     return text + (f"; {waiting} workload{'s wait' if waiting > 1 else ' waits'} in it" if waiting else "")
 
 
-def _serving(reading: Reading, namespace: str) -> dict[str, set[tuple[str, str]] | None]:
+def _serving(reading: QueueReading, namespace: str) -> dict[str, set[tuple[str, str]] | None]:
     shown: dict[str, set[tuple[str, str]]] = {}
     for key, local in sorted(reading.queues.local.items()):
         if key[0] == namespace and local.cluster_queue in reading.queues.quotas.queues:
@@ -179,7 +183,7 @@ def _serving(reading: Reading, namespace: str) -> dict[str, set[tuple[str, str]]
     return dict(shown)
 
 
-def _missing(reading: Reading, name: str, namespace: str | None) -> str:
+def _missing(reading: QueueReading, name: str, namespace: str | None) -> str:
     there = ", ".join(sorted(reading.queues.quotas.queues)) or "none"
     local = sorted(local for space, local in reading.queues.local if space == namespace)
     text = f"no LocalQueue {name} in namespace {namespace} and" if namespace else "there is"
@@ -187,7 +191,7 @@ def _missing(reading: Reading, name: str, namespace: str | None) -> str:
     return f"{text}; local queues of the namespace: {', '.join(local)}" if local else text
 
 
-def _view(reading: Reading, name: str, found: Standings, only: set[tuple[str, str]] | None) -> QueueView:
+def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[str, str]] | None) -> QueueView:
     queue, standing = reading.queues.quotas.queues[name], found.cluster[name]
     waiting = tuple(_waiting(reading, name, only))
     local = sorted("/".join(key) for key, one in reading.queues.local.items() if one.cluster_queue == name)
@@ -210,7 +214,11 @@ def _view(reading: Reading, name: str, found: Standings, only: set[tuple[str, st
 
 
 def _local_uses(
-    reading: Reading, name: str, found: Standings, only: set[tuple[str, str]] | None, waiting: tuple[Waiting, ...]
+    reading: QueueReading,
+    name: str,
+    found: Standings,
+    only: set[tuple[str, str]] | None,
+    waiting: tuple[WaitingWorkload, ...],
 ) -> Iterator[LocalQueueUse]:
     for key, local in sorted(reading.queues.local.items()):
         if local.cluster_queue != name or (only is not None and key not in only):
@@ -228,7 +236,7 @@ def _local_uses(
         )
 
 
-def _uses(reading: Reading, name: str, standing: Standing) -> Iterator[QuotaUse]:
+def _uses(reading: QueueReading, name: str, standing: Standing) -> Iterator[QuotaUse]:
     quotas, groups = reading.queues.quotas, reading.queues.quotas.queues[name].groups
     limits = {(f.flavor, resource): quota for g in groups for f in g.flavors for resource, quota in f.resources.items()}
     for key, used in standing.reserved.items():
@@ -248,7 +256,7 @@ def _uses(reading: Reading, name: str, standing: Standing) -> Iterator[QuotaUse]
         )
 
 
-def _waiting(reading: Reading, name: str, only: set[tuple[str, str]] | None) -> Iterator[Waiting]:
+def _waiting(reading: QueueReading, name: str, only: set[tuple[str, str]] | None) -> Iterator[WaitingWorkload]:
     """Who is nominated, then the line in its order, then who is in none."""
     entries = reading.queues.entries
     places = {key: place for place, key in enumerate(reading.queues.waiting(name), 1)}
@@ -264,20 +272,20 @@ def _waiting(reading: Reading, name: str, only: set[tuple[str, str]] | None) -> 
             yield waiting_of(reading, key, places.get(key))
 
 
-def _led_to(reading: Reading, key: str) -> str:
+def _led_to(reading: QueueReading, key: str) -> str:
     entry = reading.queues.entries[key]
     local = reading.queues.local.get((entry.workload.namespace, entry.workload.queue))
     # An entry without a place in a line still shows under the queue that its LocalQueue names.
     return entry.queue or (local.cluster_queue if local is not None else "")
 
 
-def waiting_of(reading: Reading, key: str, position: int | None) -> Waiting:
+def waiting_of(reading: QueueReading, key: str, position: int | None) -> WaitingWorkload:
     """One workload that waits, with why."""
     workload = reading.workloads[key]
     reason, message = why(reading, key)
     wants = live_queues.requests(workload)
     nomination = workload.status.nomination
-    return Waiting(
+    return WaitingWorkload(
         position=position,
         workload=key,
         job=owner_name(workload),
@@ -287,14 +295,14 @@ def waiting_of(reading: Reading, key: str, position: int | None) -> Waiting:
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,
         message=message,
-        short=_short(reading, key, reason, message),
+        short=_summarize_reason(reading, key, reason, message),
         victims=tuple(f"{one.namespace}/{one.name}" for one in nomination.victims) if nomination is not None else (),
     )
 
 
-def _short(reading: Reading, key: str, reason: str, message: str) -> str:
+def _summarize_reason(reading: QueueReading, key: str, reason: str, message: str) -> str:
     """What it waits for in a few words: how much of which quota where that is it, else how its message begins."""
-    if reason in _OF_QUOTA and (lacking := _lacking(reading, key)):
+    if reason in _OF_QUOTA and (lacking := _lacking_quota(reading, key)):
         return f"quota: lacks {lacking}"
     nomination = reading.workloads[key].status.nomination
     if nomination is not None and reason == Reason.PREEMPTING:
@@ -304,7 +312,7 @@ def _short(reading: Reading, key: str, reason: str, message: str) -> str:
     return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
 
 
-def _lacking(reading: Reading, key: str) -> str:
+def _lacking_quota(reading: QueueReading, key: str) -> str:
     """How much more it wants than is left, in the first option of flavors."""
     queue = _led_to(reading, key)
     if queue not in reading.queues.quotas.queues:
@@ -316,9 +324,9 @@ def _lacking(reading: Reading, key: str) -> str:
     return ", ".join(f"{format_quantity(fit.resource, fit.lacking)} {fit.resource} of {fit.flavor}" for fit in fits)
 
 
-def why(reading: Reading, key: str) -> tuple[str, str]:
+def why(reading: QueueReading, key: str) -> tuple[str, str]:
     """Reason and message of what it waits for: how things are now where that alone decides, else its condition."""
-    workload, refusal = reading.workloads[key], reading.why(key)
+    workload, refusal = reading.workloads[key], reading.explain_refusal(key)
     if refusal is not None:
         return str(refusal.reason), refusal.message
     state = workload.status.requeue_state
@@ -331,7 +339,7 @@ def why(reading: Reading, key: str) -> tuple[str, str]:
     return (found.reason, found.message) if found is not None else (str(Reason.PENDING), NOT_SEEN)
 
 
-def _cohort(reading: Reading, name: str) -> CohortView:
+def _cohort(reading: QueueReading, name: str) -> CohortView:
     quotas = reading.queues.quotas
     members = sorted(one for one, queue in quotas.queues.items() if queue.cohort == name)
     # Usage counts even where no quota is left: flavors may be taken out of a queue that runs workloads.
@@ -340,7 +348,7 @@ def _cohort(reading: Reading, name: str) -> CohortView:
     return CohortView(name, tuple(_cohort_use(reading, members, key) for key in keys))
 
 
-def standings_keys(reading: Reading, queue: str) -> Iterable[tuple[str, str]]:
+def standings_keys(reading: QueueReading, queue: str) -> Iterable[tuple[str, str]]:
     """Every (flavor, resource) that a cluster queue has quota of, or uses."""
     groups = reading.queues.quotas.queues[queue].groups
     named = [(flavor.flavor, resource) for g in groups for flavor in g.flavors for resource in flavor.resources]
@@ -348,7 +356,7 @@ def standings_keys(reading: Reading, queue: str) -> Iterable[tuple[str, str]]:
     return dict.fromkeys([*named, *(key for key, used in reading.queues.quotas.usage(queue).items() if used)])
 
 
-def _cohort_use(reading: Reading, members: list[str], key: tuple[str, str]) -> CohortUse:
+def _cohort_use(reading: QueueReading, members: list[str], key: tuple[str, str]) -> CohortUse:
     quotas, (flavor, resource) = reading.queues.quotas, key
 
     def text(amount: int) -> str:

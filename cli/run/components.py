@@ -20,7 +20,7 @@ from kube.client import Client
 from localcluster import LocalCluster
 from localcluster.errors import NotReady
 from localcluster.ports import Reservation
-from localcluster.process import Component, log_tail, module_command, usage
+from localcluster.process import ControlPlaneProcess, log_tail, module_command, usage
 
 TOKEN_SECONDS = 24 * 3600
 READY_SECONDS = 90.0
@@ -35,7 +35,7 @@ class Components(msgspec.Struct):
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     python: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)  # component -> options of its interpreter
     _ports: Reservation | None = None
-    _running: dict[str, Component] = msgspec.field(default_factory=dict)
+    _running: dict[str, ControlPlaneProcess] = msgspec.field(default_factory=dict)
 
     async def __aenter__(self) -> Self:
         # The webhook's URL goes into the installation before the webhook starts, so its port is held until then.
@@ -114,7 +114,7 @@ class Components(msgspec.Struct):
     def _health_port(self, name: str) -> int:
         return self._port(1 if name == "webhook" else 2)
 
-    async def _make(self, name: str) -> Component:
+    async def _make(self, name: str) -> ControlPlaneProcess:
         kubeconfig = await self._kubeconfig(name)
         self.log(name).parent.mkdir(parents=True, exist_ok=True)
         env = {
@@ -130,7 +130,7 @@ class Components(msgspec.Struct):
         }
         under = self.python.get(name, ())
         command = module_command("cli.main", name, "--kubeconfig", str(kubeconfig), under=under)
-        return Component(name, command, directory=Path.cwd(), log=self.log(name), env=env)
+        return ControlPlaneProcess(name, command, directory=Path.cwd(), log=self.log(name), env=env)
 
     async def _kubeconfig(self, name: str) -> Path:
         """A kubeconfig with nothing but the token of the component's service account."""

@@ -27,19 +27,19 @@ class _PlainSettings(msgspec.Struct, frozen=True):
 
 def settings(values: Mapping[str, Any]) -> "Settings":
     """The settings whose plain values are told, as ``Settings.model_dump(mode="json")`` gives them."""
-    plain = {name: _plain(value) for name, value in values.items()}
+    plain = {name: _as_plain_value(value) for name, value in values.items()}
     names = [name for name in plain if name != "domain"]
     return cast(
         "Settings", msgspec.defstruct("Settings", names, bases=(_PlainSettings,), frozen=True, kw_only=True)(**plain)
     )
 
 
-def _plain(value: Any) -> Any:
+def _as_plain_value(value: Any) -> Any:
     """Lists are tuples, and what has fields is read by their names, as in the settings themselves."""
     if isinstance(value, list):
         # A list could be changed by whoever has it, and not be hashed.
-        return tuple(map(_plain, value))
+        return tuple(map(_as_plain_value, value))
     if isinstance(value, dict):
         made = msgspec.defstruct("Setting", list(value), frozen=True)
-        return made(**{name: _plain(inner) for name, inner in value.items()})
+        return made(**{name: _as_plain_value(inner) for name, inner in value.items()})
     return value

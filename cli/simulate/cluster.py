@@ -18,11 +18,11 @@ from kube.pods import convert
 from kube.queues import cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo
 from localcluster.kubelets import publish
-from localcluster.kubelets.kubelet import Kubelet
+from localcluster.kubelets.kubelet import PlayedKubelet
 from localcluster.kubelets.specs import build, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, RACK_LABEL
 from queueing.model import ClusterQueue, FlavorQuotas, Quota, ResourceGroup
-from simulator.model import Cluster
+from simulator.model import SimulatedCluster
 from ungater import kinds
 from ungater.numa.sources import describe
 
@@ -30,13 +30,13 @@ FLAVOR = "default"
 LEVELS = (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)
 
 
-def generated(made: Made, queues: int = 1) -> Cluster:
+def generated(made: Made, queues: int = 1) -> SimulatedCluster:
     """Equal servers in blocks and racks; with machines where the options describe one."""
     wires = servers(made)
     nodes = tuple(map(convert.node, wires))
     flavor = Flavor(name=FLAVOR, levels=LEVELS, node_labels={GROUP_LABEL: "tas"})
     machines = tuple(_machines(made, wires)) if made.machine else ()
-    return Cluster((flavor,), nodes, machines, queues=tuple(_shared(nodes, teams(queues))))
+    return SimulatedCluster((flavor,), nodes, machines, queues=tuple(_shared(nodes, teams(queues))))
 
 
 def servers(made: Made) -> list[objects.Node]:
@@ -44,13 +44,13 @@ def servers(made: Made) -> list[objects.Node]:
     return [msgspec.convert(body, objects.Node) for body in made.fleet().objects()]
 
 
-def equipped(cluster: Cluster, found: SimulationInput, *, empty: bool = False) -> Cluster:
+def equipped(cluster: SimulatedCluster, found: SimulationInput, *, empty: bool = False) -> SimulatedCluster:
     """A cluster with the devices that are known; ``empty``: nobody has any yet."""
     facts = found.cache.state.cluster.devices.facts()
     return replace(cluster, devices=facts.unused if empty else facts)
 
 
-def names_in(cluster: Cluster) -> LevelNames:
+def names_in(cluster: SimulatedCluster) -> LevelNames:
     """By which jobs may ask for levels there."""
     return LevelNames.read((one.name, one.levels, cluster.names.get(one.name)) for one in cluster.flavors)
 
@@ -58,7 +58,7 @@ def names_in(cluster: Cluster) -> LevelNames:
 def _machines(made: Made, wires: Sequence[objects.Node]) -> Iterator[Machine]:
     """What an agent would publish of one of them, for all: they are equal."""
     first = wires[0]
-    kubelet = Kubelet(build(parse_machine(made.machine), first.metadata.name), parse_kubelet(made.kubelet))
+    kubelet = PlayedKubelet(build(parse_machine(made.machine), first.metadata.name), parse_kubelet(made.kubelet))
     ready = [{"type": "Ready", "status": "True", "reason": "Ready", "message": ""}]
     body = {
         "metadata": {"name": first.metadata.name},
@@ -86,7 +86,7 @@ def _shared(nodes: Sequence[Node], names: Sequence[str]) -> Iterator[ClusterQueu
         yield ClusterQueue(name=name, cohort="all", groups=(ResourceGroup(resources=tuple(have), flavors=(flavors,)),))
 
 
-def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = False) -> Cluster:
+def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = False) -> SimulatedCluster:
     """A cluster from files. ``levels``: where there is no ResourceFlavor; ``empty``: without the pods that are there.
 
     Raises:
@@ -107,7 +107,7 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
         flavors = (_assumed(found, levels or (HOSTNAME_LABEL,)),)
     elif levels:
         raise Failure("--level: the files have ResourceFlavors with levels of their own; leave it out")
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         flavors=flavors,
         nodes=tuple(found.nodes[name] for name in sorted(found.nodes)),
         machines=tuple(found.machines[name] for name in sorted(found.machines)),

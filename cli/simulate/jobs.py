@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.dump import Found
+from cli.cluster.dump import FoundObject
 from cli.output import Failure, stderr
 from cli.simulate import sacct, trace
 from cli.simulate.cluster import names_in
@@ -22,7 +22,7 @@ from engine.model import PodSet, Policy, TopologyRequest
 from engine.reasons import Reason
 from kube import objects
 from queueing.model import AUTO
-from simulator.model import NAMESPACE, QUEUE, Cluster, Job
+from simulator.model import NAMESPACE, QUEUE, SimulatedCluster, SimulatedJob
 from ungater.jobs.job import owner_of
 from ungater.model import kueue_objects
 from ungater.model.class_rules import ClassRules
@@ -35,13 +35,15 @@ RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated
 ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job
 
 
-def jobs_in(files: Sequence[JobFile], cluster: Cluster, known: SimulationInput, *, duration: float) -> tuple[Job, ...]:
+def jobs_in(
+    files: Sequence[JobFile], cluster: SimulatedCluster, known: SimulationInput, *, duration: float
+) -> tuple[SimulatedJob, ...]:
     """The jobs of all files, by arrival. ``known`` has read manifests; ``duration``: of those that say none.
 
     Raises:
         Failure: a file cannot be read, or holds no job, or one that makes no sense.
     """
-    found: list[Job] = []
+    found: list[SimulatedJob] = []
     for file in files:
         if file.format is JobFormat.MANIFESTS:
             found += _manifests(file.name, cluster, known, duration)
@@ -51,7 +53,7 @@ def jobs_in(files: Sequence[JobFile], cluster: Cluster, known: SimulationInput, 
     if not found:
         expected = "a trace (CSV, or what sacct -P prints) or manifests of batch/v1 Jobs"
         raise Failure(f"{listed}: there is no Job; expected {expected}")
-    names: dict[str, Job] = {}
+    names: dict[str, SimulatedJob] = {}
     for job in found:
         # Outcomes are kept by key: of two jobs with one key, one would vanish from the figures.
         if names.setdefault(job.key, job) is not job:
@@ -59,24 +61,24 @@ def jobs_in(files: Sequence[JobFile], cluster: Cluster, known: SimulationInput, 
     return tuple(sorted(found, key=lambda job: (job.arrival, job.row, natural(job.name))))
 
 
-def _trace(file: JobFile, cluster: Cluster) -> Sequence[Job]:
+def _trace(file: JobFile, cluster: SimulatedCluster) -> Sequence[SimulatedJob]:
     levels = list(dict.fromkeys(level for flavor in cluster.flavors for level in flavor.levels))
     if file.format is JobFormat.SACCT:
         found = sacct.read(file.text, file.name, levels)
-        _note(file, found.notes)
+        _print_notes(file, found.notes)
         return found.jobs
     jobs, unknown = trace.read(io.StringIO(file.text, newline=""), file.name, levels, names_in(cluster))
     if unknown:
-        _note(file, [f"columns that mean nothing here: {', '.join(unknown)}"])
+        _print_notes(file, [f"columns that mean nothing here: {', '.join(unknown)}"])
     return jobs
 
 
-def _note(file: JobFile, notes: Iterable[str]) -> None:
+def _print_notes(file: JobFile, notes: Iterable[str]) -> None:
     for note in notes:
         stderr().print(f"{file.name}: {note}", markup=False, soft_wrap=True)
 
 
-def _manifests(file: str, cluster: Cluster, known: SimulationInput, duration: float) -> Sequence[Job]:
+def _manifests(file: str, cluster: SimulatedCluster, known: SimulationInput, duration: float) -> Sequence[SimulatedJob]:
     everything = known.manifests[file]
     rules = ClassRules()
     tables = {
@@ -85,16 +87,18 @@ def _manifests(file: str, cluster: Cluster, known: SimulationInput, duration: fl
     }
     # The classes of the whole file first: a Job may stand before its PriorityClass.
     for one in everything:
-        if (table := tables.get((one.group, one.kind))) is not None:
-            rules.note(table, one.name, one.read(objects.PriorityClass))
-    wanted = [one for one in everything if (one.group, one.kind) == ("batch", "Job")]
+        if (table := tables.get((one.api_group, one.kind))) is not None:
+            rules.set_rule(table, one.name, one.read(objects.PriorityClass))
+    wanted = [one for one in everything if (one.api_group, one.kind) == ("batch", "Job")]
     return [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
 
 
-def _job(one: Found, cluster: Cluster, known: SimulationInput, rules: ClassRules, duration: float, number: int) -> Job:
+def _job(
+    one: FoundObject, cluster: SimulatedCluster, known: SimulationInput, rules: ClassRules, duration: float, number: int
+) -> SimulatedJob:
     wire, keys, cache = _submitted(one.read(objects.Job)), known.keys, known.cache
     names = names_in(cluster)
-    owner = owner_of(wire, keys).named(names)
+    owner = owner_of(wire, keys).with_level_keys(names)
     if isinstance(owner.request, RequestError):
         raise one.fail("", str(owner.request))
     template, entry = owner.pod_sets[0].template, WorkloadEntry(owner)
@@ -121,7 +125,7 @@ def _job(one: Found, cluster: Cluster, known: SimulationInput, rules: ClassRules
     meta = wire.metadata
     least = (meta.annotations or {}).get(keys.min_parallelism, "")
     why = not_to_be_had(entry, cache.rules) or _unsimulated(pod_set)
-    return Job(
+    return SimulatedJob(
         name=meta.name or f"{meta.generate_name}{number}",
         arrival=_seconds(one, "metadata.annotations", meta.annotations or {}, ARRIVAL_SECONDS, 0.0),
         duration=_seconds(one, "spec.template.metadata.annotations", annotations, RUN_SECONDS, duration),
@@ -155,7 +159,7 @@ def _submitted(wire: objects.Job) -> objects.Job:
     return msgspec.structs.replace(wire, metadata=meta, status=objects.JobStatus())
 
 
-def _seconds(one: Found, path: str, annotations: Mapping[str, str], key: str, default: float) -> float:
+def _seconds(one: FoundObject, path: str, annotations: Mapping[str, str], key: str, default: float) -> float:
     if key not in annotations:
         return default
     try:
@@ -164,7 +168,7 @@ def _seconds(one: Found, path: str, annotations: Mapping[str, str], key: str, de
         raise one.fail(f"{path}[{key}]", str(error)) from None
 
 
-def _priority(one: Found, owner: JobView, rules: ClassRules) -> int:
+def _priority(one: FoundObject, owner: JobView, rules: ClassRules) -> int:
     template, classes = owner.pod_sets[0].template, rules.of_pods
     name = template.spec.priority_class_name
     # Kueue's order: the workload's class decides over the priority of its pods.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
-from cli.cluster.dump import Dump, Found, objects_in_text
+from cli.cluster.dump import Dump, FoundObject, objects_in_text
 from cli.output import Failure
 from cli.simulate.job_files import JobFile
 from crds.constants import Keys
@@ -39,7 +39,7 @@ class SimulationInput(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
     dump: Dump
     cache: Cache
-    manifests: Mapping[str, Sequence[Found]]
+    manifests: Mapping[str, Sequence[FoundObject]]
 
 
 def known(
@@ -55,7 +55,7 @@ def known(
     dump.of(kinds.NODES).extend(nodes)
     manifests = {file.name: list(objects_in_text(file.name, file.content)) for file in jobs}
     for one in (one for found in manifests.values() for one in found):
-        if (one.group, one.kind) in BESIDE_JOBS:
+        if (one.api_group, one.kind) in BESIDE_JOBS:
             dump.add(_in_a_namespace(one) if one.kind in NAMESPACED else one)
     try:
         # Whole: a figure from half a cluster looks like any other figure.
@@ -65,7 +65,7 @@ def known(
     return SimulationInput(keys, tuple(files), dump, cache, manifests)
 
 
-def _in_a_namespace(one: Found) -> Found:
+def _in_a_namespace(one: FoundObject) -> FoundObject:
     """The object where it is made if it does not say."""
     meta = one.body.get("metadata")
     if not isinstance(meta, dict) or meta.get("namespace"):

@@ -14,7 +14,7 @@ from engine.model import HOSTNAME_LABEL, Amounts
 from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
 from simulator.generate import JobMix, JobSite
-from simulator.model import Cluster
+from simulator.model import SimulatedCluster
 
 UNITS: Final = 8  # parts that a server without GPUs is shared in
 SPARE: Final = 8  # one part in so many of a node's CPU and memory is left to what else runs there
@@ -107,7 +107,7 @@ class Made(msgspec.Struct, frozen=True):
         return JobSite(unit=_unit(status, units), units=units, levels=levels, nodes=len(fleet))
 
 
-def site_of(cluster: Cluster) -> JobSite:
+def site_of(cluster: SimulatedCluster) -> JobSite:
     """What jobs are generated for on a recorded cluster: its most frequent kind of node, its levels below the widest.
 
     Raises:

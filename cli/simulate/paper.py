@@ -30,7 +30,7 @@ from cli.simulate.paper_tables import (
 from cli.timing import Found, measured, undisturbed
 from clock import cpu_seconds
 from engine.kubelet.machine import TopologyPolicy
-from engine.preemption.model import NodeRoom, Preemptor, Rules, Strategy, TopologyQos, Victim
+from engine.preemption.model import ChoiceRules, NodeRoom, Preemptor, Strategy, TopologyQos, VictimPod
 from engine.preemption.roster import Roster
 from engine.preemption.search import Candidate, sourced
 from simulator import figures, paper
@@ -39,10 +39,10 @@ from simulator.saturated import MadeRoom, SaturatedCluster
 from simulator.servers import Instance, InstanceClass, preemptor_of, room_of
 
 Servers = Mapping[str, Sequence[Instance]]
-Chosen = tuple[str, tuple[Victim, ...]]  # a node, and who has to go there
+Chosen = tuple[str, tuple[VictimPod, ...]]  # a node, and who has to go there
 EVERY: Final = "all subsets"
-LIVE: Final[dict[str, Rules]] = {EVERY: Rules(every_subset=True)} | {
-    str(strategy): Rules(strategy) for strategy in Strategy
+LIVE: Final[dict[str, ChoiceRules]] = {EVERY: ChoiceRules(every_subset=True)} | {
+    str(strategy): ChoiceRules(strategy) for strategy in Strategy
 }  # through the cycle
 WHOLE: Final = "{}, whole cycle"  # a method's time with placing, confirming and quota
 # Equal victims are told apart by their order alone: a search that depended on it would show in these.
@@ -94,7 +94,7 @@ class Evaluation(msgspec.Struct):
         return self.tallies.setdefault((filling, method), MethodTally())
 
     def _blind_in_a_row(self, tally: MethodTally, servers: Servers, names: Sequence[str]) -> None:
-        cluster = SaturatedCluster(RTX_4090, servers, Rules())
+        cluster = SaturatedCluster(RTX_4090, servers, ChoiceRules())
         for number, name in enumerate(names):
             rooms, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
             # Without collecting first: that takes a while, and there are thousands of searches.
@@ -109,17 +109,17 @@ class Evaluation(msgspec.Struct):
             with undisturbed():
                 for _ in range(times):
                     chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
-            made = _sent(SaturatedCluster(RTX_4090, servers, Rules()), "new", name, chosen)
+            made = _sent(SaturatedCluster(RTX_4090, servers, ChoiceRules()), "new", name, chosen)
             tally.add(made, times=times)
 
     def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
         """How long candidates take, on the cluster as it is at first."""
-        roster, rules = Roster(rooms), Rules(strategy)
+        roster, rules = Roster(rooms), ChoiceRules(strategy)
         # Not timed: the controller keeps its roster from cycle to cycle.
         roster.build()
         with undisturbed():
             for name in names:
-                self._timed(name, strategy, partial(_first, roster, paper.guaranteed(TABLE_3[name]), rules))
+                self._timed(name, strategy, partial(_first_candidate, roster, paper.guaranteed(TABLE_3[name]), rules))
 
     def _live(self, tally: MethodTally, method: str, servers: Servers, names: Sequence[str]) -> None:
         """Through the cycle and kubelets, one after the other, or each on the cluster as it is at first."""
@@ -193,7 +193,7 @@ def _sent(cluster: SaturatedCluster, key: str, name: str, chosen: Chosen | None)
     if chosen is None:
         return None
     node, victims = chosen
-    return cluster.sent(key, TABLE_3[name], node, [victim.key for victim in victims])
+    return cluster.send_instance(key, TABLE_3[name], node, [victim.key for victim in victims])
 
 
 def figure_3() -> tuple[OptionAnswer, ...]:
@@ -202,7 +202,7 @@ def figure_3() -> tuple[OptionAnswer, ...]:
     chosen: dict[tuple[str, ...], dict[str, None]] = {}
     for strategy in Strategy:
         for order in range(ORDERS):
-            _, picked, _ = figures.figure_3("B", Rules(strategy), order)
+            _, picked, _ = figures.figure_3("B", ChoiceRules(strategy), order)
             chosen.setdefault(picked, {})[strategy] = None
     return tuple(
         OptionAnswer(
@@ -216,7 +216,7 @@ def figure_3_a() -> tuple[MachineAnswer, ...]:
     """Where one more instance of A goes, whatever the order of machines and pods."""
     found = []
     for strategy in Strategy:
-        made = [figures.figure_3("A", Rules(strategy), order) for order in range(ORDERS)]
+        made = [figures.figure_3("A", ChoiceRules(strategy), order) for order in range(ORDERS)]
         for machine in sorted({machine for machine, _, _ in made}):
             hits = [hit for at, _, hit in made if at == machine]
             found.append(MachineAnswer(strategy, machine, len(hits), sum(hits)))
@@ -265,7 +265,7 @@ def _bar(name: str, method: str, micros: Sequence[float]) -> Overhead:
     return Overhead(name, method, tuple(round(each, 1) for each in micros))
 
 
-def _cycles(servers: Servers, of: InstanceClass, rules: Rules) -> list[float]:
+def _cycles(servers: Servers, of: InstanceClass, rules: ChoiceRules) -> list[float]:
     """How long the controller's cycle takes to decide about one more, each time on the cluster as it is at first."""
     found = []
     for _ in range(BARS):
@@ -278,11 +278,11 @@ def _cycles(servers: Servers, of: InstanceClass, rules: Rules) -> list[float]:
 def _searches(rooms: Sequence[NodeRoom], roster: Roster, preemptor: Preemptor) -> dict[str, Callable[[], object]]:
     return {
         BLIND: partial(_by_priority, rooms, preemptor),
-        **{strategy: partial(_first, roster, preemptor, Rules(strategy)) for strategy in Strategy},
+        **{strategy: partial(_first_candidate, roster, preemptor, ChoiceRules(strategy)) for strategy in Strategy},
     }
 
 
-def _first(roster: Roster, preemptor: Preemptor, rules: Rules) -> Candidate | None:
+def _first_candidate(roster: Roster, preemptor: Preemptor, rules: ChoiceRules) -> Candidate | None:
     return next(sourced(roster, preemptor, rules), None)
 
 
@@ -326,7 +326,7 @@ def command(
         table_4=evaluation.table_4(),
         best_effort=landings(fillings, cycles, seed),
         figure_8=figure_8(seed),
-        figure_9=tuple(figures.figure_9(Rules(), seed)),
+        figure_9=tuple(figures.figure_9(ChoiceRules(), seed)),
         table_5=evaluation.table_5() if times else (),
         figure_10=figure_10(seed) if times else (),
         figure_11=evaluation.figure_11() if times else (),

@@ -52,7 +52,7 @@ def draw(folder: Path, results: Sequence[Result], formats: Sequence[str]) -> Non
         drawn.append((f"servers-{result.policy.name}", figure))
         if result.instances:
             figure = Figure(figsize=(7, 2.6), layout="constrained")
-            _devices(figure, result)
+            _draw_devices(figure, result)
             drawn.append((f"devices-{result.policy.name}", figure))
     figure = Figure(figsize=(7, 2 + 1.5 * (2 + len(results[0].levels))), layout="constrained")
     _compared(figure, results)
@@ -89,7 +89,7 @@ def _servers(figure: "Figure", result: Result) -> None:
     figure.colorbar(image, ax=axes, label="in use")
 
 
-def _devices(figure: "Figure", result: Result) -> None:
+def _draw_devices(figure: "Figure", result: Result) -> None:
     """Which devices each pod holds at one time, linked; those that cross sockets without need are red and dotted."""
     axes = figure.subplots()
     most = int(result.capacity.max(initial=1))

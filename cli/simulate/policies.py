@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from cli.output import Failure
 from engine.numa.score import AlignmentOverPacking
 from engine.preemption.model import Strategy
-from simulator.model import Placing, Policy
+from simulator.model import Placing, SchedulingPolicy
 
 WORDS: Final[dict[str, dict[str, Any]]] = {
     "preemption": {"preemption": True},
@@ -31,7 +31,7 @@ EXAMPLE: Final = "topology, count-only+preemption, count-only-pack+strict+fair"
 DEFAULT: Final = ("topology", "count-only")
 
 
-def policies(texts: Sequence[str]) -> tuple[Policy, ...]:
+def policies(texts: Sequence[str]) -> tuple[SchedulingPolicy, ...]:
     """The policies that are named; each once.
 
     Raises:
@@ -47,11 +47,11 @@ def policies(texts: Sequence[str]) -> tuple[Policy, ...]:
     return found
 
 
-def _policy(text: str) -> Policy:
+def _policy(text: str) -> SchedulingPolicy:
     placing, *words = text.split("+")
     if placing not in list(Placing):
         raise Failure(f"--policy {text!r}: {placing!r}: expected one of {', '.join(Placing)}, as in {EXAMPLE}")
-    policy = Policy(text, Placing(placing))
+    policy = SchedulingPolicy(text, Placing(placing))
     for word in words:
         if word not in WORDS:
             raise Failure(f"--policy {text!r}: {word!r}: expected one of {', '.join(WORDS)}, as in {EXAMPLE}")

@@ -24,7 +24,7 @@ from cli.web.simulated import Recording
 from clock import SYSTEM, Clock
 from crds.constants import DEFAULT_DOMAIN, Keys
 from simulator.generate import MIXES, JobMix, generate
-from simulator.model import NAMESPACE, Cluster, Job, Options, Policy
+from simulator.model import NAMESPACE, SchedulingPolicy, SimulatedCluster, SimulatedJob, SimulatorOptions
 from simulator.results import Result
 from simulator.run import Simulation
 from simulator.summary import summarise
@@ -204,7 +204,7 @@ def command(
     _check_folders(out, picture)
     options = _options(slowdown, checkpoint, grace, apart, retries, patience, hold, seed, moves_per_hour, room_priority)
     made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), read_job_files(_files(jobs))
-    found = _known(cluster, Keys(domain), files, made)
+    found = _read_input(cluster, Keys(domain), files, made)
     place = _place(found, made, level or [], queues, empty=empty)
     if files:
         wanted = jobs_in(files, place, found, duration=given.time_of("--duration", duration))
@@ -247,8 +247,8 @@ def _options(
     seed: int,
     moves: int,
     room_priority: int | None,
-) -> Options:
-    return Options(
+) -> SimulatorOptions:
+    return SimulatorOptions(
         slowdown=slowdown,
         checkpoint=given.time_of("--checkpoint", checkpoint),
         grace=given.time_of("--grace", grace),
@@ -268,14 +268,16 @@ def _files(jobs: Sequence[str] | None) -> Sequence[str]:
     return () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
 
 
-def _known(files: Sequence[str] | None, keys: Keys, jobs: Sequence[JobFile], made: given.Made) -> SimulationInput:
+def _read_input(files: Sequence[str] | None, keys: Keys, jobs: Sequence[JobFile], made: given.Made) -> SimulationInput:
     """What files say; without any, nothing but what is generated."""
     # Only manifests may name devices and volumes, for which the nodes have to be known.
     manifests = [file for file in jobs if file.format is JobFormat.MANIFESTS]
     return known(files or (), keys, manifests, servers(made) if manifests and not files else ())
 
 
-def _place(found: SimulationInput, made: given.Made, levels: list[str], queues: int, *, empty: bool) -> Cluster:
+def _place(
+    found: SimulationInput, made: given.Made, levels: list[str], queues: int, *, empty: bool
+) -> SimulatedCluster:
     """The cluster: recorded where there are files, else generated."""
     if not found.files:
         return equipped(generated(made, queues), found)
@@ -286,7 +288,7 @@ def _place(found: SimulationInput, made: given.Made, levels: list[str], queues: 
 
 def _generated(
     jobs: Sequence[str] | None,
-    place: Cluster,
+    place: SimulatedCluster,
     made: given.Made | None,
     queues: int,
     *,
@@ -294,7 +296,7 @@ def _generated(
     span: str,
     load: float,
     mix: JobMix,
-) -> tuple[Job, ...]:
+) -> tuple[SimulatedJob, ...]:
     """Jobs for a cluster that is ``made`` up, or for the recorded one where none is."""
     site = made.site() if made is not None else given.site_of(place)
     teams = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
@@ -319,10 +321,10 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _simulated(
-    cluster: Cluster,
-    jobs: Sequence[Job],
-    chosen: Sequence[Policy],
-    options: Options,
+    cluster: SimulatedCluster,
+    jobs: Sequence[SimulatedJob],
+    chosen: Sequence[SchedulingPolicy],
+    options: SimulatorOptions,
     until: float | None,
     picture: float | None,
     recordings: Sequence[Recording],

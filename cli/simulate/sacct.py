@@ -15,7 +15,7 @@ import msgspec
 from cli.output import Failure
 from cli.simulate.trace import GPU, MOST
 from engine.model import HOSTNAME_LABEL, Amounts, PodSet, Policy, TopologyRequest
-from simulator.model import NAMESPACE, QUEUE, Job, guaranteed
+from simulator.model import NAMESPACE, QUEUE, SimulatedJob, guaranteed
 
 COMMAND: Final = (
     "SLURM_TIME_FORMAT=%FT%T%z sacct -P -X -D -a -S 2026-03-01 -E 2026-04-01"
@@ -47,7 +47,7 @@ def is_unparsable(line: str) -> bool:
 class Trace(msgspec.Struct, frozen=True):
     """The jobs by arrival, from 0 on, and what a person should know of them, a sentence each."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[SimulatedJob, ...]
     notes: list[str]
 
 
@@ -121,7 +121,7 @@ class _Reader(msgspec.Struct):
                 )
             yield row
 
-    def runs(self, lines: Iterable[tuple[int, str]], header: str) -> Iterable[_Run]:
+    def read_runs(self, lines: Iterable[tuple[int, str]], header: str) -> Iterable[_Run]:
         """Every time that a job had nodes. A job that was queued again has a line, and a time of submission, for each.
 
         The same line twice is that of a job in two files that were put together; the later one knows more.
@@ -199,19 +199,19 @@ class _Reader(msgspec.Struct):
         """
         found: Amounts = {}
         typed = 0
-        for name, text in self._parts("AllocTRES", self.cell(row, "AllocTRES")):
+        for name, text in self._read_pairs("AllocTRES", self.cell(row, "AllocTRES")):
             if name.startswith("gres/gpu:"):
                 # By type and in total, as a site may account for both: the total wins below.
-                typed += self._count("AllocTRES", name, text)
+                typed += self._read_count("AllocTRES", name, text)
             elif name == "mem":
                 found["mem"] = self._memory("AllocTRES", text)
             elif name in COUNTED:
-                found[name] = self._count("AllocTRES", name, text)
+                found[name] = self._read_count("AllocTRES", name, text)
             elif name not in UNTOLD:
                 self.untold.add(name)
         # After all parts: their order is the site's.
         found.setdefault("gres/gpu", typed)
-        if "reqtres" in self.at and "mem" not in dict(self._parts("ReqTRES", self.cell(row, "ReqTRES"))):
+        if "reqtres" in self.at and "mem" not in dict(self._read_pairs("ReqTRES", self.cell(row, "ReqTRES"))):
             # Slurm's default may be all of a node's memory; simulated as a request it would fill the node.
             found.pop("mem", None)
         if not found.get("node"):
@@ -220,14 +220,14 @@ class _Reader(msgspec.Struct):
             raise self.fail("AllocTRES", "it has neither CPUs nor GPUs: expected TRES such as cpu=64,node=2")
         return found
 
-    def _parts(self, column: str, text: str) -> Iterator[tuple[str, str]]:
+    def _read_pairs(self, column: str, text: str) -> Iterator[tuple[str, str]]:
         for part in filter(None, text.split(",")):
             name, equals, value = part.partition("=")
             if not (name and equals):
                 raise self.fail(column, f"{part!r}: expected TRES such as cpu=64,gres/gpu=8,mem=500G,node=2")
             yield name, value
 
-    def _count(self, column: str, name: str, text: str) -> int:
+    def _read_count(self, column: str, name: str, text: str) -> int:
         if not _COUNT.fullmatch(text):
             raise self.fail(column, f"{name}={text}: expected a whole number, as in cpu=64,gres/gpu=8,node=2")
         return int(text)
@@ -283,19 +283,19 @@ def read(text: str, file: str, levels: Sequence[str]) -> Trace:
     lines = text.split("\n")  # not by what else ends a line for Python: names may hold it
     reader = _Reader(file)
     reader.head(lines[0])
-    runs = list(reader.runs(enumerate(lines[1:], 2), lines[0]))
+    runs = list(reader.read_runs(enumerate(lines[1:], 2), lines[0]))
     if not runs:
         raise Failure(f"{file}: no job in it ever ran; {reader.left_out()}")
     reader.check_zones(runs)
     above = next((level for level in reversed(levels) if level != HOSTNAME_LABEL), "")
-    jobs = [_job(name, parts, above) for name, parts in _together(runs).items()]
+    jobs = [_job(name, parts, above) for name, parts in _group_runs(runs).items()]
     first = min(job.arrival for job in jobs)
     placed = [msgspec.structs.replace(job, arrival=job.arrival - first, row=row) for row, job in enumerate(jobs)]
     placed.sort(key=lambda job: (job.arrival, job.row))
     return Trace(tuple(placed), list(reader.notes(runs, len(jobs))))
 
 
-def _together(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
+def _group_runs(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
     """The runs that are one job: the components of a heterogeneous one start together. By the name of the job."""
     seen: Counter[str] = Counter()
     found: dict[str, list[_Run]] = {}
@@ -308,7 +308,7 @@ def _together(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
     return found
 
 
-def _job(name: str, parts: Sequence[_Run], above: str) -> Job:
+def _job(name: str, parts: Sequence[_Run], above: str) -> SimulatedJob:
     """A job of its components; it lasts as long as the longest."""
     single = len(parts) == 1
     pod_sets = [
@@ -316,7 +316,7 @@ def _job(name: str, parts: Sequence[_Run], above: str) -> Job:
         for number, part in enumerate(parts)
         for pods in _pod_sets("main" if single else f"component-{number}", part.tres, above)
     ]
-    return Job(
+    return SimulatedJob(
         name=name,
         arrival=min(part.arrival for part in parts),
         duration=max(part.duration for part in parts),

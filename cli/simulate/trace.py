@@ -15,7 +15,7 @@ from cli.output import Failure
 from crds.levels import NO_NAMES, LevelNames
 from engine import quantity
 from engine.model import PODS, Amounts, PodSet, Policy, TopologyRequest
-from simulator.model import NAMESPACE, QUEUE, Job, guaranteed
+from simulator.model import NAMESPACE, QUEUE, SimulatedJob, guaranteed
 
 GPU: Final = "nvidia.com/gpu"
 # Up to here a float holds every whole number, as CSV and JSON readers have them.
@@ -118,7 +118,9 @@ class _Reader(msgspec.Struct):
         index = self.at.get(column)
         return row[index].strip() if index is not None and index < len(row) else ""
 
-    def whole(self, row: Sequence[str], column: str, *, least: int | None, default: int | None = None) -> int:
+    def read_whole_number(
+        self, row: Sequence[str], column: str, *, least: int | None, default: int | None = None
+    ) -> int:
         """A whole number."""
         text = self.cell(row, column)
         if not text and default is not None:
@@ -157,16 +159,16 @@ class _Reader(msgspec.Struct):
             name, equals, value = (each.strip() for each in part.partition("="))
             if not (name and equals and value):
                 raise self.fail("requests", f"{part!r}: expected resource=quantity, as in cpu=8;memory=64Gi;{GPU}=8")
-            self._put(found, "requests", RESOURCES.get(name, name), value)
+            self._put_amount(found, "requests", RESOURCES.get(name, name), value)
         for resource, index in self.resources.items():
             text = row[index].strip() if index < len(row) else ""
             if text:
-                self._put(found, resource, resource, text)
+                self._put_amount(found, resource, resource, text)
         if not any(found.values()):
             raise self.fail("requests" if "requests" in self.at else "", "the job asks for nothing: give it a request")
         return found
 
-    def _put(self, found: Amounts, column: str, resource: str, text: str) -> None:
+    def _put_amount(self, found: Amounts, column: str, resource: str, text: str) -> None:
         if resource in found:
             raise self.fail(column, f"{resource} is given twice")
         if resource == PODS:
@@ -198,7 +200,7 @@ class _Reader(msgspec.Struct):
 
 def read(
     stream: Iterable[str], file: str, levels: Sequence[str], names: LevelNames = NO_NAMES
-) -> tuple[tuple[Job, ...], list[str]]:
+) -> tuple[tuple[SimulatedJob, ...], list[str]]:
     """(the jobs by arrival, columns that mean nothing here); the first arrives at 0 where arrivals are dates.
 
     ``levels``: those of the cluster's flavors, widest first; ``names``: what they call them.
@@ -222,8 +224,8 @@ def read(
     return tuple(sorted(jobs, key=lambda job: (job.arrival, job.row))), unknown
 
 
-def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[Job]:
-    made: list[Job] = []
+def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[SimulatedJob]:
+    made: list[SimulatedJob] = []
     names: dict[str, int] = {}
     dated: bool | None = None
     for row in rows:
@@ -248,7 +250,7 @@ def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[
         yield msgspec.structs.replace(job, arrival=job.arrival - start, row=at)
 
 
-def _job(reader: _Reader, row: Sequence[str], arrival: float, name: str) -> Job:
+def _job(reader: _Reader, row: Sequence[str], arrival: float, name: str) -> SimulatedJob:
     duration = reader.time(row, "duration")
     if duration <= 0:
         raise reader.fail("duration", "expected more than 0")
@@ -256,24 +258,24 @@ def _job(reader: _Reader, row: Sequence[str], arrival: float, name: str) -> Job:
     namespace = reader.cell(row, "namespace") or NAMESPACE
     pod_set = PodSet(
         name="main",
-        count=reader.whole(row, "pods", least=1),
+        count=reader.read_whole_number(row, "pods", least=1),
         requests=requests,
         topology=reader.topology(row),
         namespace=namespace,
         shape=guaranteed(requests),
     )
-    return Job(
+    return SimulatedJob(
         name=reader.cell(row, "name") or name,
         arrival=arrival,
         duration=duration,
         pod_sets=(pod_set,),
-        priority=reader.whole(row, "priority", least=None, default=0),
+        priority=reader.read_whole_number(row, "priority", least=None, default=0),
         namespace=namespace,
         queue=reader.cell(row, "queue") or QUEUE,
     )
 
 
-def write(jobs: Iterable[Job], stream: TextIO) -> None:
+def write(jobs: Iterable[SimulatedJob], stream: TextIO) -> None:
     """Jobs of one pod set each as a trace."""
     lines = csv.writer(stream, lineterminator="\n")
     lines.writerow(COLUMNS)
@@ -282,8 +284,8 @@ def write(jobs: Iterable[Job], stream: TextIO) -> None:
         lines.writerow(
             (
                 job.name,
-                _number(job.arrival),
-                _number(job.duration),
+                _format_number(job.arrival),
+                _format_number(job.duration),
                 pods.count,
                 ";".join(
                     f"{resource}={quantity.format_quantity(resource, amount)}"
@@ -297,5 +299,5 @@ def write(jobs: Iterable[Job], stream: TextIO) -> None:
         )
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.10g}" if value != int(value) else str(int(value))

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from cli.output import Failure
 from cli.topology import known
-from cli.topology.known import CLIQUE, HOSTS, LabelSource, Level
+from cli.topology.known import CLIQUE, HOSTS, KnownLevel, LabelSource
 from cli.topology.odd import lopsided_levels, odd_one, superseded
 from cli.topology.survey import (
     COVERED,
@@ -44,12 +44,12 @@ _LAST = re.compile(r"[a-z][a-z0-9]*\Z")
 _MOST_SHOWN = 8
 
 
-class Choice(msgspec.Struct):
+class LevelChoice(msgspec.Struct):
     """The levels of a flavor, and what a person should know about them."""
 
     word: str
     title: str
-    levels: list[Level] = msgspec.field(default_factory=list)
+    levels: list[KnownLevel] = msgspec.field(default_factory=list)
     found: list[Coverage] = msgspec.field(default_factory=list)  # of the levels
     domains: list[Coverage] = msgspec.field(default_factory=list)  # of the levels, each within its wider ones
     left_out: list[str] = msgspec.field(default_factory=list)
@@ -71,7 +71,7 @@ class Choice(msgspec.Struct):
         del self.levels[:-1], self.found[:-1]
 
 
-def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None = None) -> Choice:
+def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None = None) -> LevelChoice:
     """The topology that ``text`` means on these nodes. Raises Failure that says what they carry instead."""
     check(text)
     looked_at = _looked_at(nodes, group)
@@ -144,7 +144,7 @@ def _looked_at(nodes: Sequence[Labelled], group: Mapping[str, str] | None) -> li
     return [node for node in nodes if node.accelerators] or list(nodes)
 
 
-def _automatic(nodes: Sequence[Labelled]) -> Choice:
+def _automatic(nodes: Sequence[Labelled]) -> LevelChoice:
     every = [_of_source(nodes, source, divided=True) for source in known.SOURCES]
     best = max(every, key=lambda one: len(one.levels))  # the first of equal ones
     if not best.levels:
@@ -169,15 +169,15 @@ def _automatic(nodes: Sequence[Labelled]) -> Choice:
     return best
 
 
-def _of_source(nodes: Sequence[Labelled], source: LabelSource, *, divided: bool = False) -> Choice:
-    made = Choice(source.word, source.title)
+def _of_source(nodes: Sequence[Labelled], source: LabelSource, *, divided: bool = False) -> LevelChoice:
+    made = LevelChoice(source.word, source.title)
     for level in source.levels:
         _consider(made, nodes, level, reused=source.reused, divided=divided)
     return made
 
 
 def _consider(
-    made: Choice, nodes: Sequence[Labelled], level: Level, *, reused: bool = False, divided: bool = False
+    made: LevelChoice, nodes: Sequence[Labelled], level: KnownLevel, *, reused: bool = False, divided: bool = False
 ) -> None:
     """Take a known label as the next level, where it fits; ``divided``: only where it has several values."""
     here = coverage(nodes, level.key)
@@ -202,15 +202,15 @@ def _consider(
     _add(made, nodes, level)
 
 
-def _add(made: Choice, nodes: Sequence[Labelled], level: Level) -> None:
+def _add(made: LevelChoice, nodes: Sequence[Labelled], level: KnownLevel) -> None:
     if level.key not in {one.key for one in made.levels}:
         made.levels.append(level)
         made.found.append(coverage(nodes, level.key))
 
 
-def _of_labels(nodes: Sequence[Labelled], text: str) -> Choice:
+def _of_labels(nodes: Sequence[Labelled], text: str) -> LevelChoice:
     keys = _keys(text)
-    made = Choice("labels", "the labels that were named")
+    made = LevelChoice("labels", "the labels that were named")
     for key in keys:
         if not coverage(nodes, key).carried:
             raise Failure(f"--topology {text}: no node has a label {key}. {_carried(nodes)}")
@@ -220,7 +220,7 @@ def _of_labels(nodes: Sequence[Labelled], text: str) -> Choice:
         if how.turned:
             raise Failure(f"--topology {text}: {wide} lies within {narrow}: {first}")
         # Crossed labels fit either way round; only what people call the levels decides.
-        if how.crossed and known.wider(narrow, wide):
+        if how.crossed and known.is_wider_level(narrow, wide):
             one, other = known.last_word(narrow), known.last_word(wide)
             raise Failure(
                 f"--topology {text}: each {one} is in several of {wide}, so these labels do not nest this way round, "
@@ -229,7 +229,7 @@ def _of_labels(nodes: Sequence[Labelled], text: str) -> Choice:
         if how.mistaken:
             made.warnings.append(f"{narrow}: {how}; each such part is a domain of its own")
         elif how.straddling:
-            unsure = how.crossed and not known.wider(wide, narrow)
+            unsure = how.crossed and not known.is_wider_level(wide, narrow)
             turn = f"; if {wide} is the narrower of the two, {first}" if unsure else ""
             made.notes.append(f"the same value of {narrow} in another {wide} is another domain{turn}")
     for level in _called(keys):
@@ -241,7 +241,7 @@ def _swapped(keys: Sequence[str], one: str, other: str) -> list[str]:
     return [{one: other, other: one}.get(key, key) for key in keys]
 
 
-def _called(keys: Iterable[str]) -> Iterable[Level]:
+def _called(keys: Iterable[str]) -> Iterable[KnownLevel]:
     """Known levels with their names; others with the end of their keys, where that is a word: ``row``."""
     keys = list(keys)
     told = {level.key: level for source in known.SOURCES for level in source.levels} | {HOSTS.key: HOSTS}
@@ -249,7 +249,7 @@ def _called(keys: Iterable[str]) -> Iterable[Level]:
     for key, end in zip(keys, ends, strict=True):
         # A name must not be taken for a number, a keyword, another level's name or a key.
         usable = bool(_LAST.match(end)) and ends.count(end) == 1 and end not in {known.AUTO, known.HOST, *keys}
-        yield told.get(key) or Level(key, (end,) if usable else ())
+        yield told.get(key) or KnownLevel(key, (end,) if usable else ())
 
 
 def _group(every: Sequence[Labelled], chosen: Sequence[Labelled]) -> dict[str, str]:
@@ -267,7 +267,7 @@ def _group(every: Sequence[Labelled], chosen: Sequence[Labelled]) -> dict[str, s
     raise Failure("--topology: these nodes have no label in common: say which nodes are meant, by --nodes KEY=VALUE")
 
 
-def _warn_of_missing(found: Choice) -> None:
+def _warn_of_missing(found: LevelChoice) -> None:
     lacking: dict[str, list[str]] = {}
     for one in found.found:
         for value, names in one.unknown.items():

@@ -16,7 +16,7 @@ HOST: Final = "host"
 AUTO: Final = "auto"
 
 
-class Level(msgspec.Struct, frozen=True):
+class KnownLevel(msgspec.Struct, frozen=True):
     """One label key, and the names of the level. ``nvlink``: its domains are those of NVLink, not of the network."""
 
     key: str
@@ -33,21 +33,21 @@ class LabelSource(msgspec.Struct, frozen=True):
 
     word: str
     title: str
-    levels: tuple[Level, ...]
+    levels: tuple[KnownLevel, ...]
     reused: bool = False
     writer: str = ""
 
 
-HOSTS: Final = Level(HOSTNAME_LABEL, (HOST,))
-CLIQUE: Final = Level("nvidia.com/gpu.clique", ("nvlink",), nvlink=True)
+HOSTS: Final = KnownLevel(HOSTNAME_LABEL, (HOST,))
+CLIQUE: Final = KnownLevel("nvidia.com/gpu.clique", ("nvlink",), nvlink=True)
 SOURCES: Final = (
     LabelSource(
         "gke",
         "Google GKE (A3, A4 and TPU nodes)",
         (
-            Level("cloud.google.com/gce-topology-block", ("block",)),
-            Level("cloud.google.com/gce-topology-subblock", ("subblock", "rack")),
-            Level("cloud.google.com/gce-topology-host", ("machine",)),
+            KnownLevel("cloud.google.com/gce-topology-block", ("block",)),
+            KnownLevel("cloud.google.com/gce-topology-subblock", ("subblock", "rack")),
+            KnownLevel("cloud.google.com/gce-topology-host", ("machine",)),
         ),
         writer="GKE",
     ),
@@ -55,10 +55,10 @@ SOURCES: Final = (
         "eks",
         "Amazon EKS (instance topology)",
         (
-            Level("topology.k8s.aws/network-node-layer-1", ("layer-1",)),
-            Level("topology.k8s.aws/network-node-layer-2", ("layer-2", "block")),
-            Level("topology.k8s.aws/network-node-layer-3", ("layer-3", "rack")),
-            Level("topology.k8s.aws/ultraserver-id", ("ultraserver", "nvlink"), nvlink=True),
+            KnownLevel("topology.k8s.aws/network-node-layer-1", ("layer-1",)),
+            KnownLevel("topology.k8s.aws/network-node-layer-2", ("layer-2", "block")),
+            KnownLevel("topology.k8s.aws/network-node-layer-3", ("layer-3", "rack")),
+            KnownLevel("topology.k8s.aws/ultraserver-id", ("ultraserver", "nvlink"), nvlink=True),
         ),
         writer="EKS",
     ),
@@ -66,9 +66,9 @@ SOURCES: Final = (
         "oke",
         "Oracle OKE (RDMA cluster networks)",
         (
-            Level("oci.oraclecloud.com/rdma.hpc_island_id", ("island",)),
-            Level("oci.oraclecloud.com/rdma.network_block_id", ("network-block", "block")),
-            Level("oci.oraclecloud.com/rdma.local_block_id", ("local-block", "rack")),
+            KnownLevel("oci.oraclecloud.com/rdma.hpc_island_id", ("island",)),
+            KnownLevel("oci.oraclecloud.com/rdma.network_block_id", ("network-block", "block")),
+            KnownLevel("oci.oraclecloud.com/rdma.local_block_id", ("local-block", "rack")),
         ),
         writer="OKE",
     ),
@@ -76,10 +76,10 @@ SOURCES: Final = (
         "coreweave",
         "CoreWeave CKS",
         (
-            Level("backend.coreweave.cloud/fabric", ("fabric",)),
-            Level("backend.coreweave.cloud/superpod", ("superpod", "block")),
-            Level("backend.coreweave.cloud/leafgroup", ("leafgroup", "rack")),
-            Level("ds.coreweave.com/nvlink.domain", ("nvlink",), nvlink=True),
+            KnownLevel("backend.coreweave.cloud/fabric", ("fabric",)),
+            KnownLevel("backend.coreweave.cloud/superpod", ("superpod", "block")),
+            KnownLevel("backend.coreweave.cloud/leafgroup", ("leafgroup", "rack")),
+            KnownLevel("ds.coreweave.com/nvlink.domain", ("nvlink",), nvlink=True),
         ),
         writer="CKS",
     ),
@@ -87,9 +87,9 @@ SOURCES: Final = (
         "nebius",
         "Nebius",
         (
-            Level("topology.nebius.com/tier-2", ("tier-2",)),
-            Level("topology.nebius.com/tier-1", ("tier-1", "block")),
-            Level("topology.nebius.com/tier-0", ("tier-0", "rack")),
+            KnownLevel("topology.nebius.com/tier-2", ("tier-2",)),
+            KnownLevel("topology.nebius.com/tier-1", ("tier-1", "block")),
+            KnownLevel("topology.nebius.com/tier-0", ("tier-0", "rack")),
         ),
         writer="Nebius",
     ),
@@ -97,10 +97,10 @@ SOURCES: Final = (
         "topograph",
         "NVIDIA Topograph",
         (
-            *(Level(f"fabric.topograph.run/tier-{tier}", (f"tier-{tier}",)) for tier in (5, 4, 3, 2)),
-            Level("fabric.topograph.run/tier-1", ("tier-1", "block")),
-            Level("fabric.topograph.run/tier-0", ("tier-0", "rack")),
-            Level("accelerator.topograph.run/domain", ("nvlink",), nvlink=True),
+            *(KnownLevel(f"fabric.topograph.run/tier-{tier}", (f"tier-{tier}",)) for tier in (5, 4, 3, 2)),
+            KnownLevel("fabric.topograph.run/tier-1", ("tier-1", "block")),
+            KnownLevel("fabric.topograph.run/tier-0", ("tier-0", "rack")),
+            KnownLevel("accelerator.topograph.run/domain", ("nvlink",), nvlink=True),
         ),
         writer="Topograph",
     ),
@@ -108,8 +108,8 @@ SOURCES: Final = (
         "local",
         "the labels of `topogate local nodes`",
         (
-            Level("cloud-provider.com/topology-block", ("block",)),
-            Level("cloud-provider.com/topology-rack", ("rack",)),
+            KnownLevel("cloud-provider.com/topology-block", ("block",)),
+            KnownLevel("cloud-provider.com/topology-rack", ("rack",)),
         ),
         reused=True,
     ),
@@ -119,7 +119,7 @@ SOURCES: Final = (
         (CLIQUE,),
         writer="NVIDIA's GPU feature discovery",
     ),
-    LabelSource("zone", "availability zones", (Level("topology.kubernetes.io/zone", ("zone",)),)),
+    LabelSource("zone", "availability zones", (KnownLevel("topology.kubernetes.io/zone", ("zone",)),)),
 )
 WRITERS: Final = {
     **dict.fromkeys(SUPERSEDED, "Topograph"),
@@ -137,7 +137,7 @@ WIDTHS: Final = (
 )
 
 
-def wider(one: str, other: str) -> bool:
+def is_wider_level(one: str, other: str) -> bool:
     """Whether the name of the label ``one`` says that its domains are wider than those of ``other``."""
     for source in SOURCES:
         keys = [level.key for level in source.levels]

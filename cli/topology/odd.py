@@ -48,7 +48,7 @@ def odd_one(nodes: Iterable[Labelled], keys: Sequence[str]) -> Odd | None:
         domains = _domains(nodes, keys[:depth])
         usual = Counter(map(len, domains.values())).most_common(1)[0][0] if domains else 0
         if usual > 1:  # else each node is a domain of its own
-            return _of(domains, keys, usual)
+            return _odd_at_level(domains, keys, usual)
     return None
 
 
@@ -88,7 +88,7 @@ def _domains(nodes: Iterable[Labelled], keys: Sequence[str]) -> dict[Path, list[
     return found
 
 
-def _of(domains: Mapping[Path, Sequence[str]], keys: Sequence[str], usual: int) -> Odd | None:
+def _odd_at_level(domains: Mapping[Path, Sequence[str]], keys: Sequence[str], usual: int) -> Odd | None:
     other = {path: len(names) for path, names in domains.items() if len(names) != usual}
     # One wrong label changes exactly two domains. More that differ are how the cluster is built.
     if len(other) != 2 or len(domains) - 2 < LEAST_SAME:

@@ -58,7 +58,7 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
         if view.tree.starts:
             cells.append("/".join(str(count * alike) for count in domain.starts.values()))
         if tenants:
-            cells.append(_held(domain.tenants, alike, wide=wide))
+            cells.append(_name_tenants(domain.tenants, alike, wide=wide))
         table.add_row(label, *cells, style=_style(domain, view.resource))
     return table
 
@@ -133,7 +133,7 @@ def _any_tenants(domain: DomainView) -> bool:
     return bool(domain.tenants) or any(map(_any_tenants, domain.domains))
 
 
-def _held(tenants: Sequence[Tenant], times: int, *, wide: bool) -> str:
+def _name_tenants(tenants: Sequence[Tenant], times: int, *, wide: bool) -> str:
     shown = tenants if wide else tenants[:NAMED]
     named = [
         f"{one.namespace}/{one.name} ({(one.pods + one.waiting_slots) * times}{'' if one.workload else ', not ours'}"

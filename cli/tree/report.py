@@ -112,9 +112,9 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
         known = ", ".join(sorted(state.flavors))
         raise Failure(f"--flavor {wish.flavor}: there is no such ResourceFlavor with a topology; there is {known}")
     names = [wish.flavor] if wish.flavor else sorted(state.flavors)
-    asks = _asks(state, wish.resources)
+    asks = _asks_by_class(state, wish.resources)
     resources = _resources(state, wish.resources, asks)
-    trees = [tree for name in names if (tree := state.tree(name)) is not None and _has(tree, wish)]
+    trees = [tree for name in names if (tree := state.tree(name)) is not None and _has_level(tree, wish)]
     if not trees:
         _fail(state, names, wish)
     # Of all flavors, also those that are not shown: a node of another flavor is not outside.
@@ -124,12 +124,14 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
     return TreeReport(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
 
 
-def _asks(state: ClusterState, wanted: Sequence[str]) -> dict[str, DeviceAsk]:
+def _asks_by_class(state: ClusterState, wanted: Sequence[str]) -> dict[str, DeviceAsk]:
     """What pods ask for that claim one device of a DeviceClass, for each that was asked for or is worth telling."""
     ledger, found = state.cluster.devices, class_asks(state)
     kept = {name: ask for name, ask in found.items() if not wanted or any(name.endswith(text) for text in wanted)}
     # Counted as if nobody held any: a class whose devices are all taken is worth telling.
-    return {name: ask for name, ask in kept.items() if ledger.emptied(ask).any() and not ledger.refused(ask)}
+    return {
+        name: ask for name, ask in kept.items() if ledger.count_if_unclaimed(ask).any() and not ledger.is_uncounted(ask)
+    }
 
 
 def _resources(state: ClusterState, wanted: Sequence[str], asks: Mapping[str, DeviceAsk]) -> tuple[str, ...]:
@@ -161,7 +163,7 @@ def _level(levels: Sequence[str], text: str) -> int | None:
     )
 
 
-def _has(tree: Tree, wish: TreeWish) -> bool:
+def _has_level(tree: Tree, wish: TreeWish) -> bool:
     if wish.level and _level(tree.flavor.levels, wish.level) is None:
         return False
     if not wish.under:
@@ -176,7 +178,7 @@ def _fail(state: ClusterState, names: Sequence[str], wish: TreeWish) -> None:
     if wish.level and all(_level(found, wish.level) is None for found in levels.values()):
         known = "; ".join(f"flavor {name} has {', '.join(found)}" for name, found in levels.items())
         raise Failure(f"--level {wish.level}: there is no such level; {known}")
-    tops = [tree.path(0, at)[0] for name in names if (tree := state.tree(name)) for at in range(tree.domains(0))]
+    tops = [tree.path(0, at)[0] for name in names if (tree := state.tree(name)) for at in range(tree.count_domains(0))]
     known = ", ".join(tops[:8]) + (", ..." if len(tops) > len(tops[:8]) else "")
     raise Failure(
         f"there is no domain {'/'.join(wish.under)}: give one value a level, the widest first; the widest are "
@@ -229,31 +231,31 @@ class _Teller:
         deepest = least
         for rank in range(least + 1, len(levels)):
             # Every level above is printed too, so the rows of all of them count.
-            if sum(self._within(other) for other in range(least, rank + 1)) > ROWS:
+            if sum(self._count_shown(other) for other in range(least, rank + 1)) > ROWS:
                 break
             deepest = rank
         # What was asked for by name is opened once, whatever its size.
         return min(deepest + 1, len(levels) - 1) if wish.under and deepest == least else deepest
 
-    def _within(self, rank: int) -> int:
+    def _count_shown(self, rank: int) -> int:
         """How many domains of a rank there are to show."""
         tree, under = self._tree, self._wish.under
         if not under:
-            return tree.domains(rank)
-        return sum(tree.path(rank, at)[: len(under)] == under for at in range(tree.domains(rank)))
+            return tree.count_domains(rank)
+        return sum(tree.path(rank, at)[: len(under)] == under for at in range(tree.count_domains(rank)))
 
     def _read(self, rank: int) -> _Columns:
         capacity = self.capacity
         return _Columns(
-            capacity.nodes(rank).tolist(),
+            capacity.count_nodes(rank).tolist(),
             capacity.not_ready(rank).tolist(),
             capacity.cordoned(rank).tolist(),
-            capacity.idle(self.main, rank).tolist(),
+            capacity.count_idle_nodes(self.main, rank).tolist(),
             {
                 name: (
                     capacity.allocatable(name, rank).tolist(),
-                    capacity.taken(name, rank).tolist(),
-                    capacity.free(name, rank).tolist(),
+                    capacity.taken_amounts(name, rank).tolist(),
+                    capacity.free_amounts(name, rank).tolist(),
                 )
                 for name in self._resources
             },
@@ -265,7 +267,7 @@ class _Teller:
         have, free = self.capacity.equipped(ask, rank)
         return have.tolist(), free.tolist()
 
-    def view(self, rank: int = WHOLE, at: int = 0) -> DomainView:
+    def view_of_domain(self, rank: int = WHOLE, at: int = 0) -> DomainView:
         """One domain with those below it."""
         tree, columns = self._tree, self._columns[rank]
         amounts = {
@@ -287,15 +289,15 @@ class _Teller:
             },
             # Only in the narrowest domains: wider ones would repeat them.
             tenants=self._tenants(rank, at) if self._wish.tenants and rank == self.deepest else (),
-            domains=tuple(self.view(rank + 1, below) for below in self._below(rank, at)),
+            domains=tuple(self.view_of_domain(rank + 1, below) for below in self._domains_below(rank, at)),
         )
 
-    def _below(self, rank: int, at: int) -> Iterator[int]:
+    def _domains_below(self, rank: int, at: int) -> Iterator[int]:
         tree = self._tree
         if rank == self.deepest:
             return
         if rank == WHOLE:
-            yield from range(tree.domains(0))
+            yield from range(tree.count_domains(0))
         else:
             yield from range(int(tree.children[rank][at]), int(tree.children[rank][at + 1]))
 
@@ -303,7 +305,9 @@ class _Teller:
         bounds = self._tree.bounds[rank]
         names = self._tree.names[int(bounds[at]) : int(bounds[at + 1])]
         held = HeldDevices(self._cache.state)
-        pods = {key(pod): (name, held.of(pod)) for name in names for pod in self._cache.stores.pods_on(name)}
+        pods = {
+            key(pod): (name, held.devices_of_pod(pod)) for name in names for pod in self._cache.stores.pods_on(name)
+        }
         return tuple(
             Tenant(
                 one.name,
@@ -318,16 +322,16 @@ class _Teller:
             for one in holders(self._cache, names)
         )
 
-    def lacking(self) -> tuple[str, ...]:
+    def nodes_outside(self) -> tuple[str, ...]:
         """Nodes that the flavor selects without a place in the tree."""
         outside = self._cache.state.cluster.outside(self._tree.flavor)
         return tuple(sorted(node.name for node in outside))
 
-    def whole(self) -> tuple[Whole, ...]:
+    def whole_domains(self) -> tuple[Whole, ...]:
         """Every level's domains that are free as a whole."""
         levels = self._tree.flavor.levels
         return tuple(
-            Whole(level, self._tree.domains(rank), self.capacity.whole(self.main, rank))
+            Whole(level, self._tree.count_domains(rank), self.capacity.count_whole_domains(self.main, rank))
             for rank, level in enumerate(levels)
         )
 
@@ -346,10 +350,16 @@ def _flavor(
     teller = _Teller(cache, tree, wish, resources, asks)
     if wish.under:
         rank = len(wish.under) - 1
-        top = teller.view(rank, tree.find(rank, wish.under) or 0)
+        top = teller.view_of_domain(rank, tree.find(rank, wish.under) or 0)
     else:
-        top = teller.view()
+        top = teller.view_of_domain()
     levels = tree.flavor.levels
     return FlavorView(
-        tree.flavor.name, levels, teller.main, levels[teller.deepest], teller.whole(), teller.lacking(), top
+        tree.flavor.name,
+        levels,
+        teller.main,
+        levels[teller.deepest],
+        teller.whole_domains(),
+        teller.nodes_outside(),
+        top,
     )

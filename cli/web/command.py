@@ -155,7 +155,7 @@ def _of_files(snapshot: list[str], wish: "Wish") -> None:
         running.write(wish.out, found, settings, cluster=wish.cluster)
         stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
         return
-    _run(running.serve_files(found, settings, wish, _stop_event, _say), wish)
+    _run(running.serve_files(found, settings, wish, _stop_event, _print_address), wish)
 
 
 def _of_cluster(settings: Settings, wish: "Wish", kubeconfig: str | None, context: str | None) -> None:
@@ -173,7 +173,7 @@ def _of_cluster(settings: Settings, wish: "Wish", kubeconfig: str | None, contex
     # Beside a person, only what is wrong.
     logs.configure(settings if not wish.key else settings.model_copy(update={"log_level": "warning"}))
     try:
-        _run(running.serve_cluster(settings, wish, kubeconfig, context, _stop_event, _say), wish)
+        _run(running.serve_cluster(settings, wish, kubeconfig, context, _stop_event, _print_address), wish)
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
 
@@ -196,5 +196,5 @@ def _stop_event() -> asyncio.Event:
     return stop
 
 
-def _say(url: str) -> None:
+def _print_address(url: str) -> None:
     stdout().print(f"The page is at\n\n  {url}\n\nuntil Ctrl-C.", markup=False, soft_wrap=True)

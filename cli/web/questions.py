@@ -80,7 +80,7 @@ class ClusterQuestions:
                 one |= {"reason": stored.reason, "message": stored.message, "short": stored.message[:MOST_WORDS]}
         kept = [one for queue in made["queues"] if (one := _queue(queue, sight)) is not None]
         cohorts = made["cohorts"] if sight.queues else []
-        inactive = [key for key in made["inactive"] if sight.names(key.partition("/")[0])]
+        inactive = [key for key in made["inactive"] if sight.may_name(key.partition("/")[0])]
         return {"queues": kept, "cohorts": cohorts, "inactive": inactive, "at": self._clock.now()}
 
     def explain(self, key: str, sight: Sight) -> Json:
@@ -122,7 +122,7 @@ class ClusterQuestions:
         relief = _relief(made["relief"], sight) if sight.hosts else None
         return {**made, "text": in_words(found), "room": _rooms(made["room"], sight), "relief": relief}
 
-    def place(self, text: str, namespace: str, sight: Sight) -> Json:
+    def place_manifest(self, text: str, namespace: str, sight: Sight) -> Json:
         """See `web.questions`."""
         # Before the cluster is read: a manifest that is too large must cost no more than its parsing.
         _check(text, namespace)
@@ -139,7 +139,7 @@ class ClusterQuestions:
     def _cache(self, dump: Dump) -> Cache:
         return cluster_snapshot.cache_of(dump, self._settings, clock=self._clock)
 
-    def _queues(self, dump: Dump, workloads: Iterable[WholeWorkload]) -> live_queues.Reading:
+    def _queues(self, dump: Dump, workloads: Iterable[WholeWorkload]) -> live_queues.QueueReading:
         return live_queues.build(
             dump.of(kinds.FLAVORS),
             dump.of(kinds.NAMESPACES),
@@ -185,11 +185,11 @@ def _check(text: str, namespace: str) -> None:
     except (yaml.YAMLError, RecursionError) as error:
         raise QuestionError(f"expected YAML or JSON: {str(error)[:400]}") from None
     # On the text, as objects are built one a pod; a count that is too high refuses too much at worst.
-    if (pods := _pods(text)) > MOST_PODS:
+    if (pods := _count_pods_made(text)) > MOST_PODS:
         raise QuestionError(f"{pods} pods are too many for one question here: at most {MOST_PODS}")
 
 
-def _pods(text: str) -> int:
+def _count_pods_made(text: str) -> int:
     """How many pods it makes at most: what multiplies is multiplied, of each document."""
     made = 0
     for document in re.split(r"^---", text, flags=re.MULTILINE):
@@ -201,7 +201,7 @@ def _pods(text: str) -> int:
 
 
 def _room(
-    cache: Cache, entry: WorkloadEntry, reading: live_queues.Reading, queue: Json | None
+    cache: Cache, entry: WorkloadEntry, reading: live_queues.QueueReading, queue: Json | None
 ) -> tuple[room_report.Room, ...]:
     owned = max(entry.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
@@ -210,7 +210,7 @@ def _room(
     return room_report.rooms(cache.state, owned.request, asked, _flavors(reading, queue))
 
 
-def _flavors(reading: live_queues.Reading, queue: Json | None) -> Collection[str] | None:
+def _flavors(reading: live_queues.QueueReading, queue: Json | None) -> Collection[str] | None:
     """The flavors that its queue may give it; None: any."""
     return reading.flavors_of(queue["cluster_queue"]) if queue is not None else None
 
@@ -220,13 +220,13 @@ def _flavors(reading: live_queues.Reading, queue: Json | None) -> Collection[str
 
 def _queue(queue: Json, sight: Sight) -> Json | None:
     """A cluster queue as it may be seen: those of the viewer's namespaces at least; None where it is not his at all."""
-    local = [one for one in queue["local_queues"] if sight.names(one.partition("/")[0])]
+    local = [one for one in queue["local_queues"] if sight.may_name(one.partition("/")[0])]
     if not (sight.queues or local):
         return None
-    waiting = [one for one in queue["waiting"] if sight.names(one["workload"].partition("/")[0])]
+    waiting = [one for one in queue["waiting"] if sight.may_name(one["workload"].partition("/")[0])]
     for one in waiting:
-        one["victims"] = [v for v in one["victims"] if sight.names(v.partition("/")[0])]
-    uses = [one for one in queue["uses"] if sight.names(one["name"].partition("/")[0])]
+        one["victims"] = [v for v in one["victims"] if sight.may_name(v.partition("/")[0])]
+    uses = [one for one in queue["uses"] if sight.may_name(one["name"].partition("/")[0])]
     others = len(queue["waiting"]) - len(waiting)
     return {**queue, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
 
@@ -235,10 +235,10 @@ def _placed(answer: Json, sight: Sight) -> Json:
     """What would become of a workload, as it may be told."""
     # Victims and holders are of all namespaces, and their names are not everybody's to see.
     answer["relief"] = _relief(answer["relief"], sight)
-    answer["victims"] = [_named(victim, sight) for victim in answer["victims"]]
+    answer["victims"] = [_veil_victim(victim, sight) for victim in answer["victims"]]
     answer["room"] = _rooms(answer["room"], sight)
     # Anybody may ask as if he were in a namespace: what is there is told only to those who may see it.
-    own = sight.names(answer["namespace"])
+    own = sight.may_name(answer["namespace"])
     if sight.namespaces is not None and not (own and answer["reason"] in _OF_ITSELF):
         answer["message"] = UNTOLD
     if not own:
@@ -258,14 +258,14 @@ def _relief(relief: Json | None, sight: Sight) -> Json | None:
         return None
     for part in ("heldBy", "enough"):
         # Amounts stay: who lacks room may know how much others hold, and not who they are.
-        relief[part] = [one if sight.names(one["namespace"]) else _veiled(one) for one in relief[part]]
+        relief[part] = [one if sight.may_name(one["namespace"]) else _veiled(one) for one in relief[part]]
     if sight.namespaces is not None and any(not one["namespace"] for one in relief["enough"]):
         relief["preemption"] = ""  # it names them
     return relief
 
 
-def _named(victim: Json, sight: Sight) -> Json:
-    return victim if sight.names(victim["workload"].partition("/")[0]) else _veiled(victim)
+def _veil_victim(victim: Json, sight: Sight) -> Json:
+    return victim if sight.may_name(victim["workload"].partition("/")[0]) else _veiled(victim)
 
 
 def _veiled(one: Json) -> Json:
@@ -279,7 +279,7 @@ def _unnamed(made: Json, sight: Sight) -> Json:
     place = made["queue"]
     if place is not None and sight.namespaces is not None:
         place["victims"] = [
-            one if sight.names(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)
+            one if sight.may_name(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)
             for one in place["victims"]
         ]
         # This one sentence lists jobs of others by name.

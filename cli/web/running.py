@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry
 
 from certs.tls import ServerTls
 from cli import snapshot
-from cli.cluster.dump import Dump, Found
+from cli.cluster.dump import Dump, FoundObject
 from cli.output import Failure
 from cli.reaching import INSPECT, not_installed
 from cli.web.questions import ClusterQuestions
-from cli.web.snapshot import Snapshot, objects_of
+from cli.web.snapshot import ClusterSnapshot, objects_of
 from clock import SYSTEM, Clock
 from crds.settings import Settings
 from kube.client import Client
@@ -35,7 +35,7 @@ from web.hub import Hub
 from web.live import Live
 from web.prometheus import Prometheus
 from web.prometheus_api import PrometheusApi
-from web.server import Page
+from web.server import PageHandlers
 from web.viewers.doors import LOCAL, Entrance
 from web.viewers.rights import KeyRights, ReviewedRights, Rights
 
@@ -65,16 +65,18 @@ class Wish(msgspec.Struct, frozen=True):
     cluster: str = ""
 
 
-def of_files(files: Sequence[str], settings: Settings) -> Snapshot:
+def of_files(files: Sequence[str], settings: Settings) -> ClusterSnapshot:
     """A cluster of files. Raises Failure."""
-    return Snapshot(objects_of(files), settings, ", ".join(Path(file).name for file in files))
+    return ClusterSnapshot(objects_of(files), settings, ", ".join(Path(file).name for file in files))
 
 
-def taken_now(kubeconfig: str | None, context: str | None, settings: Settings, clock: Clock = SYSTEM) -> Snapshot:
+def taken_now(
+    kubeconfig: str | None, context: str | None, settings: Settings, clock: Clock = SYSTEM
+) -> ClusterSnapshot:
     """The live cluster as it is now. Raises Failure."""
     bodies = snapshot.objects_of(kubeconfig, context)
-    found = (Found("the cluster", b"", 0, None, body, body["kind"]) for body in bodies)
-    return Snapshot(found, settings, "the cluster", clock.now())
+    found = (FoundObject("the cluster", b"", 0, None, body, body["kind"]) for body in bodies)
+    return ClusterSnapshot(found, settings, "the cluster", clock.now())
 
 
 def name_of(kubeconfig: str | None, context: str | None) -> str:
@@ -82,20 +84,20 @@ def name_of(kubeconfig: str | None, context: str | None) -> str:
     return described(kubeconfig, context).context
 
 
-def write(out: Path, found: Snapshot, settings: Settings, clock: Clock = SYSTEM, cluster: str = "") -> None:
+def write(out: Path, found: ClusterSnapshot, settings: Settings, clock: Clock = SYSTEM, cluster: str = "") -> None:
     """The page with all that it shows, as one file. Raises Failure where that cannot be written."""
     clock = found.clock(clock)
     questions = ClusterQuestions(found.reading, settings, clock)
     hub = Hub(found.board, clock, cluster or found.source)
     hub.history.take_sample(found.board, clock.now())
     try:
-        out.write_bytes(export.page(hub, questions, found.inside))
+        out.write_bytes(export.page(hub, questions, found.inside_of_host))
     except OSError as error:
         raise Failure(f"cannot write {out}: {error.strerror}") from error
 
 
 async def serve_files(
-    found: Snapshot, settings: Settings, wish: Wish, stop: Stop, say: Say, clock: Clock = SYSTEM
+    found: ClusterSnapshot, settings: Settings, wish: Wish, stop: Stop, say: Say, clock: Clock = SYSTEM
 ) -> None:
     """Serve the page of files until ``stop``. Raises OSError where the port is taken."""
     clock = found.clock(clock)
@@ -103,7 +105,9 @@ async def serve_files(
     hub.publish()
     hub.history.take_sample(found.board, clock.now())
     questions = ClusterQuestions(found.reading, settings, clock)
-    page = Page(hub, KeyRights(wish.key), questions, inside=found.inside, heard=lambda: 0.0, keyed=True, clock=clock)
+    page = PageHandlers(
+        hub, KeyRights(wish.key), questions, inside=found.inside_of_host, heard=lambda: 0.0, keyed=True, clock=clock
+    )
     async with AsyncExitStack() as stack:
         await _open(stack, page, wish, say, clock)
         await stop().wait()
@@ -136,15 +140,15 @@ async def serve_cluster(
 
         async def opened(board: Board) -> Hub:
             hub = Hub(board, clock, wish.cluster or name_of(kubeconfig, context))
-            page = Page(
+            page = PageHandlers(
                 hub,
                 rights,
                 questions,
-                inside=live.inside,
-                heard=live.heard,
+                inside=live.inside_of_host,
+                heard=live.silent_seconds,
                 keyed=bool(wish.key),
                 clock=clock,
-                events=events.of,
+                events=events.events_of_workload,
                 past=past,
             )
             await _open(stack, page, wish, say, clock)
@@ -202,7 +206,7 @@ async def _may_read(client: Client, live: Live) -> None:
             raise not_installed() from error
 
 
-async def _open(stack: AsyncExitStack, page: Page, wish: Wish, say: Say, clock: Clock) -> None:
+async def _open(stack: AsyncExitStack, page: PageHandlers, wish: Wish, say: Say, clock: Clock) -> None:
     """Serve the page for as long as the stack is open."""
     names = frozenset({*LOCAL, *wish.names})
     runner = web.AppRunner(page.application(names), access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)

@@ -13,7 +13,7 @@ from simulator.tally import measured
 from simulator.tracks import Track
 from web import export
 from web.board import Board
-from web.facts import Asked, BoundPod, Holder, Host, HostState, Step, amount_of
+from web.facts import Asked, BoundPod, ConditionStep, HolderFacts, Host, HostState, amount_of
 from web.film import Film
 
 MOST_ROWS: Final = 2000  # of the curves
@@ -60,7 +60,7 @@ class Recording:
 def _show_hosts(board: Board, simulation: Simulation) -> None:
     state = simulation.site.state
     for flavor in state.flavors.values():
-        board.set_flavor(flavor)
+        board.show_flavor(flavor)
     for name, node in state.nodes.items():
         off = HostState.CORDONED if node.unschedulable else HostState.READY
         amount = amount_of(board.resource, node.allocatable)
@@ -69,14 +69,14 @@ def _show_hosts(board: Board, simulation: Simulation) -> None:
 
 def _show(board: Board, simulation: Simulation) -> None:
     """Who has what now, and who waits; what was told before and is no more is gone."""
-    pods, holders = dict[str, BoundPod](), dict[str, Holder]()
+    pods, holders = dict[str, BoundPod](), dict[str, HolderFacts]()
     ours = set[str]()
     for track in simulation.tracks.values():
         # Neither those that are over nor those that nobody knows of yet; the track of a job exists from the beginning.
         if track.where is None and (track.end is not None or track.job.arrival > simulation.now):
             continue
         holders[track.job.key] = _holder(track, board.resource, simulation)
-        for pod in _pods(track, board.resource):
+        for pod in _pods_of_track(track, board.resource):
             pods[pod.key] = pod
         ours.update(key for key, _, _ in track.where.pods) if track.where is not None else None
     for key, found in simulation.site.state.pods.items():
@@ -85,7 +85,7 @@ def _show(board: Board, simulation: Simulation) -> None:
             pods[other.key] = other
     # First what is gone: a holder loses its number only once all its pods are away.
     for key in board.pods.keys() - pods.keys():
-        board.remove_pod(key)
+        board.hide_pod(key)
     for key in board.holders.keys() - holders.keys():
         board.remove_holder(key)
     for holder in holders.values():
@@ -126,7 +126,7 @@ def _limit(resource: str, amount: int | None) -> str | None:
     return None if amount is None else format_quantity(resource, amount)
 
 
-def _holder(track: Track, resource: str, simulation: Simulation) -> Holder:
+def _holder(track: Track, resource: str, simulation: Simulation) -> HolderFacts:
     job, placed = track.job, track.where is not None
     asked = tuple(
         Asked(
@@ -138,7 +138,7 @@ def _holder(track: Track, resource: str, simulation: Simulation) -> Holder:
     local = simulation.queues.local.get((job.namespace, job.queue))
     # The page reads 0 as "never".
     admitted = max(track.admitted, BEGINNING)
-    return Holder(
+    return HolderFacts(
         namespace=job.namespace,
         kind=JOB,
         name=job.name,
@@ -154,11 +154,11 @@ def _holder(track: Track, resource: str, simulation: Simulation) -> Holder:
         reason="" if placed else (reason or "Pending"),
         message=message,
         since=0.0 if placed else max(job.arrival, BEGINNING),
-        steps=(Step("Admitted", status=True, at=admitted, reason="", message=""),) if placed else (),
+        steps=(ConditionStep("Admitted", status=True, at=admitted, reason="", message=""),) if placed else (),
     )
 
 
-def _pods(track: Track, resource: str) -> Iterator[BoundPod]:
+def _pods_of_track(track: Track, resource: str) -> Iterator[BoundPod]:
     job, where = track.job, track.where
     for rank, (key, pod_set, node) in enumerate(where.pods if where is not None else ()):
         taken = where is not None and (key in where.taken or track.running)

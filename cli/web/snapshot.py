@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from cli.cluster.dump import LARGE, Dump, Found, objects_in
+from cli.cluster.dump import LARGE, Dump, FoundObject, objects_in
 from cli.output import Failure, progress
 from clock import Clock
 from crds.constants import GROUP
@@ -13,13 +13,13 @@ from kube import objects
 from kube.topologies import FlexTopo
 from kube.workloads import Workload as WholeWorkload
 from ungater import kinds
-from ungater.numa.sources import Described, describe
+from ungater.numa.sources import DescribedMachine, describe
 from web import facts
 from web.board import Board
-from web.live import Feed
+from web.live import BoardFeed
 
 
-def objects_of(files: Sequence[str]) -> Iterator[Found]:
+def objects_of(files: Sequence[str]) -> Iterator[FoundObject]:
     """The objects of files. Raises Failure."""
     for file in files:
         large = file != "-" and Path(file).is_file() and Path(file).stat().st_size > LARGE
@@ -27,20 +27,20 @@ def objects_of(files: Sequence[str]) -> Iterator[Found]:
             yield from objects_in(file)
 
 
-class Snapshot:
+class ClusterSnapshot:
     """A cluster as it was. Raises Failure where an object cannot be read, or there is no node.
 
     ``taken``: when, in seconds since the epoch; 0: nobody knows, as of files.
     """
 
-    def __init__(self, found: Iterable[Found], settings: Settings, source: str, taken: float = 0.0) -> None:
+    def __init__(self, found: Iterable[FoundObject], settings: Settings, source: str, taken: float = 0.0) -> None:
         self.dump = Dump()
         self.source = source
         self._taken = taken
         self.workloads: list[WholeWorkload] = []
         for one in found:
             self.dump.add(one)
-            if (one.group, one.kind) == (GROUP, "Workload"):
+            if (one.api_group, one.kind) == (GROUP, "Workload"):
                 # A second reading, with templates: the controller's own form leaves them out, and the page tells what
                 # was asked for.
                 self.workloads.append(one.read(WholeWorkload))
@@ -49,7 +49,7 @@ class Snapshot:
         self._nodes = self.dump.by_key(kinds.NODES)
         self.board = Board(facts.main_resource(self.dump.of(kinds.NODES)))
         templates = {objects.key(one): one for one in self.workloads}
-        Feed(self.board, settings.keys, templates.get).take_all(self.dump.by_key)
+        BoardFeed(self.board, settings.keys, templates.get).take_all(self.dump.by_key)
 
     @property
     def taken(self) -> float:
@@ -66,7 +66,7 @@ class Snapshot:
         # Ages count from then; by today's clock every job of an old snapshot would have waited for weeks.
         return Clock((lambda: taken) if taken else clock.now, clock.monotonic)
 
-    def inside(self, name: str) -> tuple[Described | None, FlexTopo | None]:
+    def inside_of_host(self, name: str) -> tuple[DescribedMachine | None, FlexTopo | None]:
         """What is known of the inside of a host."""
         if name not in self._nodes:
             return None, None

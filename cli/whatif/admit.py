@@ -22,7 +22,7 @@ from cli.whatif.machines import from_state, kubelet_of
 from cli.whatif.machines import pod_shape as shape_of
 from cli.whatif.nrt import doubt, from_nrt
 from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
-from engine.kubelet.admission import Admission
+from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.admit import admit, hangs
 from engine.kubelet.devices.links import bits
 from engine.kubelet.machine import Layout, PodShape, State
@@ -34,7 +34,7 @@ A_SECOND = 6_000_000  # combinations of hints that a kubelet goes through
 SLOW_SECONDS = 10
 
 
-class Source(StrEnum):
+class PredictionSource(StrEnum):
     """What the prediction sees."""
 
     STATE = "state"
@@ -114,7 +114,7 @@ class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str
     steps: tuple[StepAnswer, ...]
     numa_nodes: tuple[int, ...]
-    from_: Source = msgspec.field(name="from")
+    from_: PredictionSource = msgspec.field(name="from")
     devices: dict[str, tuple[str, ...]] = {}
     message: str = ""
     warning: str = ""
@@ -123,14 +123,14 @@ class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 _forms = msgspec.json.Decoder(AdmitForm)
 
 
-def decode_admit(line: bytes, source: Source, options: bool = False) -> AdmitCase:
+def decode_admit(line: bytes, source: PredictionSource, options: bool = False) -> AdmitCase:
     """Read one case.
 
     Raises:
         ValueError: (msgspec's errors are ones) with the field and what was expected there.
     """
     form = _forms.decode(line)
-    if source is Source.NRT:
+    if source is PredictionSource.NRT:
         if form.nrt is None:
             raise ValueError("nrt: is missing, and --from nrt looks at nothing else")
         known = kubelet_of(form.kubelet) if options and form.kubelet else None
@@ -144,11 +144,11 @@ def decode_admit(line: bytes, source: Source, options: bool = False) -> AdmitCas
         {name: tuple([each.id for each in some]) for name, some in form.machine.devices.items()} if form.machine else {}
     )
     layout = with_links(layout, form.links)
-    why = doubt(layout) if source is Source.NRT else ""
+    why = doubt(layout) if source is PredictionSource.NRT else ""
     return AdmitCase(form.id, layout, state, shape_of(form.pod), form.expected, form.tags, ids, why)
 
 
-def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
+def answer(case: AdmitCase, source: PredictionSource) -> AdmitAnswer:
     """The prediction for a case; where its zones are not believed, no zone refuses the pod."""
     # Zones that contradict each other prove nothing, so they refuse nobody; kube-scheduler's own count still holds.
     if case.doubt:
@@ -177,7 +177,7 @@ def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
     )
 
 
-def _slow(case: AdmitCase, admission: Admission) -> str:
+def _slow(case: AdmitCase, admission: AdmissionOutcome) -> str:
     # A kubelet merges every combination of hints; the engine's closed form does not, so it can tell in advance.
     combinations = hangs(case.layout, case.pod) if admission.steps else 0
     if combinations < A_SECOND * SLOW_SECONDS:
@@ -186,7 +186,7 @@ def _slow(case: AdmitCase, admission: Admission) -> str:
 
 
 class Agreement(msgspec.Struct):
-    """Counts (equal, compared) for each thing that is compared; `table` shows them."""
+    """Counts (equal, compared) for each thing that is compared; `agreement_table` shows them."""
 
     rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
     verdicts: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
@@ -197,25 +197,25 @@ class Agreement(msgspec.Struct):
         if expected is None:
             return
         same = given.admitted is expected.admitted
-        self._count("verdict", same)
+        self._count_verdict("verdict", same)
         if OVERCOMMIT not in case.tags:
-            self._count("verdict, where the node has room", same)
+            self._count_verdict("verdict, where the node has room", same)
         # Reasons are compared only where both refuse; a wrong verdict is counted once, above.
         if not expected.admitted and not given.admitted:
-            self._count("reason", given.reason == expected.reason)
+            self._count_verdict("reason", given.reason == expected.reason)
         theirs = [StepAnswer(s.container, s.merged, s.preferred, s.admit) for s in expected.steps or ()]
-        self._count("every merged hint", list(given.steps) == theirs)
+        self._count_verdict("every merged hint", list(given.steps) == theirs)
         if expected.admitted and given.admitted:
-            self._count("zones", given.numa_nodes == (expected.numa_nodes or ()))
+            self._count_verdict("zones", given.numa_nodes == (expected.numa_nodes or ()))
         if (given.admitted, given.reason) != (expected.admitted, expected.reason):
             self.verdicts[expected.reason or "admitted", given.reason or "admitted"] += 1
 
-    def _count(self, what: str, same: bool) -> None:
+    def _count_verdict(self, what: str, same: bool) -> None:
         row = self.rows.setdefault(what, [0, 0])
         row[0] += same
         row[1] += 1
 
-    def table(self) -> RenderableType:
+    def agreement_table(self) -> RenderableType:
         """What agrees, and which verdicts do not; a sentence where there was nothing to compare."""
         if not self.rows:
             return "Nothing to compare: no case carries the kubelet's answer (expected)."
@@ -239,8 +239,9 @@ def command(
         str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
     ],
     source: Annotated[
-        Source, typer.Option("--from", help="state: machine, kubelet and state of the case; nrt: its nrt alone.")
-    ] = Source.STATE,
+        PredictionSource,
+        typer.Option("--from", help="state: machine, kubelet and state of the case; nrt: its nrt alone."),
+    ] = PredictionSource.STATE,
     options: Annotated[
         bool,
         typer.Option("--with-options", help="With --from nrt: the kubelet's options and threads a core are known too."),
@@ -267,13 +268,13 @@ def command(
         answers = _answers(with_progress(cases, output, "asked"), source, agreement if compare else None)
         failed = write(answers, output, HEADINGS, _row, compared=compare)
     if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.table())
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.agreement_table())
     if failed:
         raise typer.Exit(1)
 
 
 def _answers(
-    cases: Iterable[AdmitCase | CaseError], source: Source, agreement: Agreement | None
+    cases: Iterable[AdmitCase | CaseError], source: PredictionSource, agreement: Agreement | None
 ) -> Iterator[AdmitAnswer | ErrorAnswer]:
     for case in cases:
         if isinstance(case, CaseError):

@@ -58,7 +58,7 @@ class CaseError(Exception):
         super().__init__(f"{where}: {message}")
 
 
-class Mode(StrEnum):
+class LevelMode(StrEnum):
     """How strictly the pods ask for their level."""
 
     REQUIRED = "required"
@@ -85,7 +85,7 @@ class NodeForm(_Form, frozen=True):
 class PodSetForm(_Form, frozen=True):
     """The pods to place: ``count`` of them, each taking ``per_pod`` and one of ``pods``."""
 
-    mode: Mode
+    mode: LevelMode
     count: Annotated[int, msgspec.Meta(ge=1)]
     per_pod: Quantities
     level: str | None = None
@@ -101,7 +101,7 @@ class PodSetsForm(_Form, frozen=True):
     pod_sets: Annotated[tuple[PodSetForm, ...], msgspec.Meta(min_length=1)]
 
 
-class Slice(_Form, frozen=True):
+class CaseSlice(_Form, frozen=True):
     """Pods in one domain: its value at every level (another scheduler may name the host alone)."""
 
     values: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -116,7 +116,7 @@ class CaseForm(_Form, frozen=True):
     nodes: tuple[NodeForm, ...]
     request: msgspec.Raw
     fits: bool | None = None
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[CaseSlice, ...] = ()
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     used: dict[str, Amounts]  # by node name
     pod_sets: tuple[PodSet, ...]
     peer_fits: bool | None = None
-    peer_slices: tuple[Slice, ...] = ()
+    peer_slices: tuple[CaseSlice, ...] = ()
 
 
 class _Identity(msgspec.Struct):
@@ -207,7 +207,7 @@ def _identity(line: bytes) -> str | None:
 def _hint(message: str) -> str:
     message = in_words(message)
     if "Invalid enum value" in message and ".mode`" in message:
-        return f"{message}; expected {', '.join(Mode)}"
+        return f"{message}; expected {', '.join(LevelMode)}"
     if "truncated" in message:
         return f"{message}; one case is one line (`jq -c . FILE` makes it so)"
     return message
@@ -316,15 +316,15 @@ def _shape(requests: Amounts) -> PodShape | None:
 
 
 def _topology(form: PodSetForm, levels: tuple[str, ...], field: str) -> TopologyRequest:
-    if form.mode is Mode.UNCONSTRAINED:
+    if form.mode is LevelMode.UNCONSTRAINED:
         if form.level is not None:
             raise ValueError(f"{field}.level: {form.mode} has no level, but it is {form.level!r}")
         return TopologyRequest(policy=Policy.UNCONSTRAINED)
-    level = levels[-1] if form.mode is Mode.PREFERRED and form.level == "auto" else form.level
+    level = levels[-1] if form.mode is LevelMode.PREFERRED and form.level == "auto" else form.level
     if level not in levels:
         given = "is missing, expected one of" if level is None else f"{level!r} is none of"
         raise ValueError(f"{field}.level: {given} the levels {', '.join(levels)}")
-    policy = Policy.REQUIRED if form.mode is Mode.REQUIRED else Policy.PREFERRED
+    policy = Policy.REQUIRED if form.mode is LevelMode.REQUIRED else Policy.PREFERRED
     return TopologyRequest(policy=policy, level=level)
 
 

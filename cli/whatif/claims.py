@@ -75,12 +75,14 @@ class AllocatorAgreement(msgspec.Struct):
             return
         counted = expected.count is not None
         same = len(pods) == expected.count if counted else bool(pods) == expected.allocatable
-        self._count("pods that fit" if counted else "allocatable", same=same)
+        self._count_answer("pods that fit" if counted else "allocatable", same=same)
         theirs = expected.allocations if counted else (expected.results or (),)
         if same and pods and theirs is not None:
-            self._count("devices, where as many fit", same=list(map(_given, pods)) == list(map(_expected, theirs)))
+            self._count_answer(
+                "devices, where as many fit", same=list(map(_expected_devices, pods)) == list(map(_expected, theirs))
+            )
 
-    def table(self) -> Table:
+    def agreement_table(self) -> Table:
         """What agrees."""
         table = Table("Compared with the allocator")
         for heading in ("equal", "of", "%"):
@@ -91,7 +93,7 @@ class AllocatorAgreement(msgspec.Struct):
             table.add_row("nothing to compare: no case carries an answer", "", "", "")
         return table
 
-    def _count(self, what: str, *, same: bool) -> None:
+    def _count_answer(self, what: str, *, same: bool) -> None:
         row = self.rows.setdefault(what, [0, 0])
         row[0] += same
         row[1] += 1
@@ -122,7 +124,7 @@ def command(
         cases = with_progress(read_lines(stream, decode_claims), output, "allocated")
         failed = write(_answers(cases, agreement), output, HEADINGS, _row, compared=compare)
     if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.table())
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.agreement_table())
     if failed:
         raise typer.Exit(1)
 
@@ -142,7 +144,7 @@ def _answers(
 
 
 def _answer(case: ClaimsCase, pods: tuple[Allocation, ...], failed: Allocation | None) -> ClaimsAnswer:
-    results = tuple(_shown(pod) for pod in pods)
+    results = tuple(_show_devices(pod) for pod in pods)
     counted = case.form.limit is not None
     mappings = tuple(
         MappingAnswer(container_name=one.container, request_name=one.request, resource_name=one.resource)
@@ -174,7 +176,7 @@ def _allocations(case: ClaimsCase, selectors: Selectors) -> tuple[tuple[Allocati
     return ((allocation,), None) if allocation.allocated else ((), allocation)
 
 
-def _shown(allocation: Allocation) -> Devices:
+def _show_devices(allocation: Allocation) -> Devices:
     return tuple(
         tuple(
             DeviceAnswer(
@@ -191,7 +193,7 @@ def _shown(allocation: Allocation) -> Devices:
     )
 
 
-def _given(allocation: Allocation) -> list[list[ExpectedDevice]]:
+def _expected_devices(allocation: Allocation) -> list[list[ExpectedDevice]]:
     """The devices of each claim, by request."""
     return [sorted(ExpectedDevice(given.request, *given.device) for given in claim) for claim in allocation.claims]
 

@@ -11,7 +11,7 @@ import msgspec
 from cli.whatif.cases import Name
 from engine.claims.extended import ExtendedClaim, classes_by_resource, extended_claim
 from engine.claims.features import DEFAULT, Features
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.pools import Inventory
@@ -87,7 +87,7 @@ class ClaimsCase(msgspec.Struct, frozen=True):
     """A valid case in the engine's words."""
 
     form: ClaimsForm
-    hardware: Hardware
+    hardware: NodeHardware
     claims: tuple[Claim, ...]
     classes: dict[str, DeviceClass]
     in_use: InUse
@@ -104,7 +104,7 @@ def decode_claims(line: bytes) -> ClaimsCase:
         ValueError: (msgspec's errors and the engine's are ones) with the object, the field and what was expected there.
     """
     form = _decoder.decode(line)
-    features = DEFAULT if form.features is None else Features.of(form.features)
+    features = DEFAULT if form.features is None else Features.from_gates(form.features)
     node = read_node(form.node.name, form.node.labels, form.node.declared_features)
     classes = [read_class(one) for one in form.classes]
     claims = [read_claim(one) for one in form.claims]
@@ -118,10 +118,10 @@ def decode_claims(line: bytes) -> ClaimsCase:
         )
     return ClaimsCase(
         form=form,
-        hardware=Hardware.of(Inventory.of(read_slice(one) for one in form.slices), node, features),
+        hardware=NodeHardware.for_node(Inventory.from_slices(read_slice(one) for one in form.slices), node, features),
         # Last: the pod's own claims choose their devices first.
         claims=(*claims, *(() if extended.claim is None else (extended.claim,))),
         classes={one.name: one for one in classes},
-        in_use=InUse.of(read_uses(form.allocated, "allocated"), shares=features.consumable_capacity),
+        in_use=InUse.from_uses(read_uses(form.allocated, "allocated"), shares=features.consumable_capacity),
         extended=extended,
     )

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from cli.output import stderr, stdout
 from cli.whatif import admit, claims, preempt
-from cli.whatif.cases import Case, CaseError, Slice, decide, opened, read_cases
-from cli.whatif.compare import Comparison
+from cli.whatif.cases import Case, CaseError, CaseSlice, decide, opened, read_cases
+from cli.whatif.compare import CaseComparison
 from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
 from engine.cluster.levels import domain_in_words
 from engine.results import Placement, Refusal
@@ -43,7 +43,7 @@ class PodSetAnswer(msgspec.Struct, frozen=True):
     """The slices of one of several pod sets."""
 
     name: str
-    slices: tuple[Slice, ...]
+    slices: tuple[CaseSlice, ...]
 
 
 class CaseAnswer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -51,7 +51,7 @@ class CaseAnswer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
     id: str
     fits: bool
-    slices: tuple[Slice, ...]
+    slices: tuple[CaseSlice, ...]
     reason: str
     message: str = ""
     pod_sets: tuple[PodSetAnswer, ...] = ()
@@ -62,17 +62,17 @@ def answer(case: Case, nodes_per_opened_domain: int = 0) -> CaseAnswer:
     decision = decide(case, nodes_per_opened_domain)
     if isinstance(decision, Refusal):
         return CaseAnswer(id=case.id, fits=False, slices=(), reason=decision.reason, message=decision.message)
-    parts = _parts(decision)
+    parts = _pod_set_answers(decision)
     if len(parts) == 1:
         return CaseAnswer(id=case.id, fits=True, slices=parts[0].slices, reason="")
     return CaseAnswer(id=case.id, fits=True, slices=(), reason="", pod_sets=parts)
 
 
-def _parts(placement: Placement) -> tuple[PodSetAnswer, ...]:
+def _pod_set_answers(placement: Placement) -> tuple[PodSetAnswer, ...]:
     return tuple(
         PodSetAnswer(
             name=assignment.pod_set,
-            slices=tuple(Slice(values=part.values, count=part.count) for part in assignment.slices),
+            slices=tuple(CaseSlice(values=part.values, count=part.count) for part in assignment.slices),
         )
         for assignment in placement.assignments
     )
@@ -108,19 +108,19 @@ def place(
     The answers come in the order of the cases, with id, fits, slices (values, count) and reason. A line that is no case
     is answered with id and error, and the exit status is then 1.
     """
-    comparison = Comparison()
+    comparison = CaseComparison()
     with opened(file) as stream:
         cases = with_progress(read_cases(stream), output, "placed")
         answers = _answers(cases, comparison if compare else None, nodes_per_opened_domain)
         failed = write(answers, output, HEADINGS, _row, compared=compare)
     if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(comparison.table())
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(comparison.comparison_table())
     if failed:
         raise typer.Exit(1)
 
 
 def _answers(
-    cases: Iterable[Case | CaseError], comparison: Comparison | None, nodes_per_opened_domain: int
+    cases: Iterable[Case | CaseError], comparison: CaseComparison | None, nodes_per_opened_domain: int
 ) -> Iterator[CaseAnswer | ErrorAnswer]:
     for case in cases:
         if isinstance(case, CaseError):
@@ -134,11 +134,11 @@ def _answers(
 
 def _row(given: CaseAnswer) -> tuple[Cell, ...]:
     if given.fits:
-        return given.id, Text("yes", "green"), _where(given)
+        return given.id, Text("yes", "green"), _domains_in_words(given)
     return given.id, Text("no", "yellow"), f"{given.reason}: {given.message}"
 
 
-def _where(given: CaseAnswer) -> str:
+def _domains_in_words(given: CaseAnswer) -> str:
     """Pods a domain, one line a pod set."""
     parts = given.pod_sets or (PodSetAnswer(name="", slices=given.slices),)
     return "\n".join(

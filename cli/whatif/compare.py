@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from cli.whatif.cases import Case, Slice
+from cli.whatif.cases import Case, CaseSlice
 from engine.model import PODS
 
 Path = tuple[str, ...]
@@ -41,8 +41,8 @@ class Outcomes(msgspec.Struct):
             self.worse += 1
 
 
-class Comparison(msgspec.Struct):
-    """Adds up over the cases; ``table`` shows it."""
+class CaseComparison(msgspec.Struct):
+    """Adds up over the cases; ``comparison_table`` shows it."""
 
     verdicts_agree: int = 0
     only_ours_fits: int = 0
@@ -54,7 +54,7 @@ class Comparison(msgspec.Struct):
     overall: Outcomes = msgspec.field(default_factory=Outcomes)
     unconstrained_nodes: Outcomes = msgspec.field(default_factory=Outcomes)
 
-    def add(self, case: Case, fits: bool, slices: Iterable[Slice]) -> None:
+    def add(self, case: Case, fits: bool, slices: Iterable[CaseSlice]) -> None:
         """Count one case; one without another's answer is passed over."""
         if case.peer_fits is None:
             return
@@ -68,9 +68,9 @@ class Comparison(msgspec.Struct):
         if theirs is None:
             self.theirs_overfull += 1
         elif fits and (ours := measure(case, slices)) is not None:
-            self._count(case, ours, theirs)
+            self._count_case(case, ours, theirs)
 
-    def _count(self, case: Case, ours: AssignmentUse, theirs: AssignmentUse) -> None:
+    def _count_case(self, case: Case, ours: AssignmentUse, theirs: AssignmentUse) -> None:
         topology = case.pod_sets[0].topology
         if topology.level is None:
             self.unconstrained_nodes.add((ours.nodes,), (theirs.nodes,))
@@ -83,7 +83,7 @@ class Comparison(msgspec.Struct):
         self.nodes.add((ours.nodes,), (theirs.nodes,))
         self.overall.add(_rank(ours, requested), _rank(theirs, requested))
 
-    def table(self) -> RenderableType:
+    def comparison_table(self) -> RenderableType:
         """Better, equal and worse at each level, under the verdicts; a sentence where there was nothing to compare."""
         if not self.verdicts_agree + self.only_ours_fits + self.only_theirs_fits:
             return "Nothing to compare: no case carries another scheduler's answer (fits, slices)."
@@ -114,7 +114,7 @@ def _rank(use: AssignmentUse, requested: int) -> tuple[int, ...]:
     return widening, *use.domains[requested:], use.nodes
 
 
-def measure(case: Case, slices: Iterable[Slice]) -> AssignmentUse | None:
+def measure(case: Case, slices: Iterable[CaseSlice]) -> AssignmentUse | None:
     """What the slices use; None where one names no domain or holds more pods than its nodes take one by one."""
     room = _room(case)
     paths: set[Path] = set()

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from engine.kubelet.admission import Admission
+from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.devices.links import LinkGraph, bits, from_words
 from engine.kubelet.devices.xpu import XpuBoard, board
 from engine.kubelet.machine import Layout
@@ -51,7 +51,9 @@ def _printed(layout: Layout, matrix: Matrix) -> tuple[int, ...]:
     return found if any(found) else ()
 
 
-def chosen(layout: Layout, admission: Admission, ids: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def chosen(
+    layout: Layout, admission: AdmissionOutcome, ids: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
     """The ids of the devices that a choice was made about; {} where there was none to make."""
     ruled = {name for name, rules in zip(layout.resources, layout.links, strict=False) if rules is not None}
     return {

@@ -73,22 +73,22 @@ def kubelet_of(form: KubeletForm) -> Kubelet:
         scope=form.topology_manager_scope,
         static_cpu=form.cpu_manager_policy == "static",
         static_memory=form.memory_manager_policy == "Static",
-        prefer_closest_numa_nodes=_on(topology, "prefer-closest-numa-nodes"),
-        max_allowable_numa_nodes=_number(topology, "max-allowable-numa-nodes", 8),
-        full_pcpus_only=_on(cpu, "full-pcpus-only"),
-        distribute_cpus_across_numa=_on(cpu, "distribute-cpus-across-numa"),
-        distribute_cpus_across_cores=_on(cpu, "distribute-cpus-across-cores"),
-        align_by_socket=_on(cpu, "align-by-socket"),
-        prefer_align_cpus_by_uncorecache=_on(cpu, "prefer-align-cpus-by-uncorecache"),
-        strict_cpu_reservation=_on(cpu, "strict-cpu-reservation"),
+        prefer_closest_numa_nodes=_is_option_set(topology, "prefer-closest-numa-nodes"),
+        max_allowable_numa_nodes=_read_option(topology, "max-allowable-numa-nodes", 8),
+        full_pcpus_only=_is_option_set(cpu, "full-pcpus-only"),
+        distribute_cpus_across_numa=_is_option_set(cpu, "distribute-cpus-across-numa"),
+        distribute_cpus_across_cores=_is_option_set(cpu, "distribute-cpus-across-cores"),
+        align_by_socket=_is_option_set(cpu, "align-by-socket"),
+        prefer_align_cpus_by_uncorecache=_is_option_set(cpu, "prefer-align-cpus-by-uncorecache"),
+        strict_cpu_reservation=_is_option_set(cpu, "strict-cpu-reservation"),
     )
 
 
-def _on(options: Mapping[str, str], name: str) -> bool:
+def _is_option_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "false") == "true"
 
 
-def _number(options: Mapping[str, str], name: str, default: int) -> int:
+def _read_option(options: Mapping[str, str], name: str, default: int) -> int:
     value = options.get(name, str(default))
     if not value.isdecimal():
         raise ValueError(f"{name}: expected a number, got {value!r}")

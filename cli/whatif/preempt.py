@@ -16,12 +16,12 @@ from cli.output import Failure, stderr, stdout
 from cli.timing import measured, undisturbed
 from cli.whatif.cases import opened
 from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
-from cli.whatif.preempt_cases import CaseRequest, Cluster, ClusterError, FactsForm, clusters, read_file
+from cli.whatif.preempt_cases import CaseCluster, CaseRequest, ClusterError, FactsForm, clusters, read_file
 from engine.kubelet.devices.links import bits
 from engine.kubelet.rebuild import asked as admission_of
-from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy, TopologyQos
+from engine.preemption.model import Choice, ChoiceRules, Landing, Scoring, Strategy, TopologyQos
 from engine.preemption.roster import Roster
-from engine.preemption.search import cost_of, find, freed_by, landing_of, sourced, without
+from engine.preemption.search import cost_of, find, freed_by, landing_of, sourced, state_without
 from simulator.saturated import SaturatedCluster, node_of, victims_of
 from simulator.servers import GPU, one_socket, shape_of
 
@@ -66,18 +66,20 @@ class BestAnswers(msgspec.Struct):
             return
         if self.strategy is Strategy.LEAST_PRIORITY:
             best = given.max_priority, given.priority_sum, given.count
-            self._count("equal to the best (highest priority, sum, number)", best == facts.best_lex_max_sum_count)
-            self._count("on one of the best nodes", given.node in facts.nodes_at_best_lex)
+            self._count_answer(
+                "equal to the best (highest priority, sum, number)", best == facts.best_lex_max_sum_count
+            )
+            self._count_answer("on one of the best nodes", given.node in facts.nodes_at_best_lex)
         else:
-            self._count("as few victims as any set in the cluster", given.count == facts.cluster_min_victims)
-        self._count("room on one socket", given.hit)
+            self._count_answer("as few victims as any set in the cluster", given.count == facts.cluster_min_victims)
+        self._count_answer("room on one socket", given.hit)
 
-    def _count(self, what: str, same: bool) -> None:
+    def _count_answer(self, what: str, same: bool) -> None:
         row = self.rows.setdefault(what, [0, 0])
         row[0] += same
         row[1] += 1
 
-    def table(self) -> Table:
+    def answers_table(self) -> Table:
         """What agrees, and how long it took."""
         table = Table()
         for heading in (f"{self.strategy}", "yes", "of"):
@@ -116,7 +118,7 @@ def command(
     contradicts itself is answered with id and error, and the exit status is then 1.
     """
     try:
-        rules = Rules(strategy, Scoring(alpha=alpha))
+        rules = ChoiceRules(strategy, Scoring(alpha=alpha))
     except ValueError as error:
         raise Failure(str(error)) from error
     agreement = BestAnswers(strategy)
@@ -125,13 +127,13 @@ def command(
     given = _answers(with_progress(clusters(form), output, "searched"), rules, agreement)
     failed = write(given, output, HEADINGS, _row, compared=compare)
     if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.table())
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.answers_table())
     if failed:
         raise typer.Exit(1)
 
 
 def _answers(
-    found: Iterable[Cluster | ClusterError], rules: Rules, agreement: BestAnswers
+    found: Iterable[CaseCluster | ClusterError], rules: ChoiceRules, agreement: BestAnswers
 ) -> Iterator[PreemptAnswer | ErrorAnswer]:
     for cluster in found:
         if isinstance(cluster, ClusterError):
@@ -146,7 +148,9 @@ def _answers(
             yield given
 
 
-def answer(cluster: Cluster, roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: Rules) -> PreemptAnswer:
+def answer(
+    cluster: CaseCluster, roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: ChoiceRules
+) -> PreemptAnswer:
     """The decision about one preemptor; ``live`` is the same cluster, full of workloads, and stays as it is."""
     micros = _micros(roster, asked, rules)
     if asked.preemptor.qos is TopologyQos.BLIND:
@@ -174,13 +178,13 @@ def answer(cluster: Cluster, roster: Roster, live: SaturatedCluster, asked: Case
     )
 
 
-def _micros(roster: Roster, asked: CaseRequest, rules: Rules) -> float:
+def _micros(roster: Roster, asked: CaseRequest, rules: ChoiceRules) -> float:
     """CPU time of one search: the median of a few, because a first one pays for cold caches."""
     with undisturbed(collect=False):
         return median(measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES))
 
 
-def _planned(roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: Rules) -> Choice | None:
+def _planned(roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: ChoiceRules) -> Choice | None:
     """What the controller's cycle decides, and what the kubelet gives the pod once the victims are gone."""
     decided = live.plan(PREEMPTOR, asked.of, wish=asked.wish)
     if decided is None:
@@ -189,7 +193,7 @@ def _planned(roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: 
     room, names = roster.rooms[node_of(decided)], set(victims_of(decided))
     picked = tuple([at for at, victim in enumerate(room.victims) if victim.key in names])
     assert room.layout is not None  # noqa: S101  (servers' insides are known)
-    given = admission_of(room.layout, without(room, picked), shape_of(asked.of, asked.wish))
+    given = admission_of(room.layout, state_without(room, picked), shape_of(asked.of, asked.wish))
     victims, landing = tuple([room.victims[at] for at in picked]), landing_of(room.layout, given.zones)
     cost = cost_of(victims)
     score = rules.scoring.score(cost.total, landing)

@@ -108,7 +108,7 @@ class CaseRequest(msgspec.Struct, frozen=True):
     facts: FactsForm | None
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class CaseCluster(msgspec.Struct, frozen=True):
     """One cluster in the engine's words; a room is named by the number of its node."""
 
     variant: str
@@ -141,7 +141,7 @@ def read_file(stream: BinaryIO) -> FileForm:
         raise Failure(f"cannot read the file: {error}") from error
 
 
-def clusters(form: FileForm) -> Iterator[Cluster | ClusterError]:
+def clusters(form: FileForm) -> Iterator[CaseCluster | ClusterError]:
     """Every cluster of a document, in its order."""
     server = _server(form)
     classes = {
@@ -189,7 +189,7 @@ def _amount(name: str, value: float | str) -> int:
 
 def _cluster(
     form: FileForm, server: Server, classes: dict[str, InstanceClass], variant: str, cluster: ClusterForm
-) -> Cluster:
+) -> CaseCluster:
     by_node: dict[int, list[Instance]] = {}
     # As they started: a kubelet gives out CPUs in that order, and the replay has to end in the same state.
     for one in sorted(cluster.instances, key=lambda each: each.start_s):
@@ -203,17 +203,17 @@ def _cluster(
         raise ValueError(f"instance {twice[0]} is there twice")
     # Of one width, so that the order of names is that of the numbers: ties go by name.
     names = [f"{number:06d}" for number in range(form.node.count)]
-    return Cluster(
+    return CaseCluster(
         variant=variant,
         cycle=cluster.cycle,
         server=server,
         rooms=tuple(room_of(server, name, by_node.get(number, ())) for number, name in enumerate(names)),
         instances={name: tuple(by_node.get(number, ())) for number, name in enumerate(names)},
-        asked=tuple(_asked(name, one, cluster.facts.get(name)) for name, one in form.preemptors.items()),
+        asked=tuple(_case_request(name, one, cluster.facts.get(name)) for name, one in form.preemptors.items()),
     )
 
 
-def _asked(name: str, form: PreemptorForm, facts: FactsForm | None) -> CaseRequest:
+def _case_request(name: str, form: PreemptorForm, facts: FactsForm | None) -> CaseRequest:
     of = InstanceClass(priority=form.priority, gpus=form.gpus, cpu=form.cpu)
     wish = form.numa_policy if form.qos is TopologyQos.GUARANTEED else TopologyPolicy.NONE
     return CaseRequest(name, of, wish, preemptor_of(of, form.qos, form.numa_policy), facts)

@@ -72,7 +72,7 @@ class ClaimZones:
             walk = self._walk(self._name(int(places[at])), ask, shape, int(found[at]), emptied=emptied)
             found[at] = min(int(found[at]), walk.fit)
 
-    def why(self, name: str, ask: DeviceAsk, shape: PodShape, most: int) -> str:
+    def explain_zones(self, name: str, ask: DeviceAsk, shape: PodShape, most: int) -> str:
         """Why a node takes no more pods than it does; "" where that is for no such reason."""
         end = self._walk(name, ask, shape, most, emptied=False).end
         return f"{name}: {end}" if end else ""
@@ -85,7 +85,7 @@ class ClaimZones:
         ``free``: what is free there, without slots and without pods on their way; None: nobody knows. ``coming``: how
         many pods are on their way there, all alike; how many of them have no devices yet.
         """
-        here, machine = self._asked(name, ask)
+        here, machine = self._ask_on_machine(name, ask)
         if barred := self._barred(ask, here, shape):
             return ZoneForecast(barred, sure=False)
         if here is None:
@@ -95,17 +95,19 @@ class ClaimZones:
         fits, layout = self._first_fits(here, shape), machine.layout
         alone = _walked(fits, layout, free.least, shape, 0, 1)
         if alone.end:
-            return ZoneForecast(alone.end, sure=False, none=fits.of(0).none)
+            return ZoneForecast(alone.end, sure=False, none=fits.fit_after(0).none)
         pods, without = coming
-        first = fits.of(0)
+        first = fits.fit_after(0)
         # Pods on their way without devices may be served before this
         # one, so each of the first fits has to lie in the same zones.
-        same = not any(fits.of(at).unknown or fits.of(at).zones != first.zones for at in range(1, without + 1))
-        return ZoneForecast(sure=same and _all_alike(layout, free, _with(shape, first.zones), pods + 1))
+        same = not any(
+            fits.fit_after(at).unknown or fits.fit_after(at).zones != first.zones for at in range(1, without + 1)
+        )
+        return ZoneForecast(sure=same and _all_alike(layout, free, _with_claimed_zones(shape, first.zones), pods + 1))
 
-    def named(self, name: str, ask: DeviceAsk) -> dict[int, tuple[str, ...]]:
+    def devices_by_zone(self, name: str, ask: DeviceAsk) -> dict[int, tuple[str, ...]]:
         """By zone, the devices (``driver/pool/device``) that the scheduler gives to the next pod on a node."""
-        (here, _), given = self._asked(name, ask), self._devices.first_fit(name, ask)
+        (here, _), given = self._ask_on_machine(name, ask), self._devices.first_fit(name, ask)
         if here is None or given is None:
             return {}
         there = {one.device_id: zones for one, zones in zip(here.devices.hardware.candidates, here.zones, strict=True)}
@@ -119,7 +121,7 @@ class ClaimZones:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _walk(self, name: str, ask: DeviceAsk, shape: PodShape, most: int, *, emptied: bool) -> _Walk:
-        here, machine = self._asked(name, ask, emptied=emptied)
+        here, machine = self._ask_on_machine(name, ask, emptied=emptied)
         if barred := self._barred(ask, here, shape):
             return _Walk(1, 0, barred)
         if here is None:
@@ -127,7 +129,7 @@ class ClaimZones:
         if machine is None:
             return _Walk(1, 0, _unseen(shape))
         # Pods that wait for devices come first, so a new pod gets the first fits after theirs.
-        layout, before = machine.layout, 0 if emptied else sum(self._devices.waiting.on(name).values())
+        layout, before = machine.layout, 0 if emptied else sum(self._devices.waiting.waiting_on_node(name).values())
         left = empty(layout) if emptied else self._numa.state(name)
         if left is None:
             return _Walk(1, 0, _unseen(shape))
@@ -140,9 +142,11 @@ class ClaimZones:
             known = self._walks[key] = _walked(self._first_fits(here, shape), layout, left, shape, before, most)
         return known
 
-    def _asked(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> tuple[NodeAsk | None, Machine | None]:
+    def _ask_on_machine(
+        self, name: str, ask: DeviceAsk, *, emptied: bool = False
+    ) -> tuple[NodeAsk | None, Machine | None]:
         """What is asked of a node's devices, with the zones of its PCIe roots; its machine, where that is known."""
-        here, machine = self._devices.asked(name, ask, emptied=emptied), self._numa.machines.get(name)
+        here, machine = self._devices.ask_of_node(name, ask, emptied=emptied), self._numa.machines.get(name)
         if here is not None and machine is not None and machine.pcie_roots:
             here = replace(here, roots=machine.pcie_roots)
         return here, machine
@@ -169,10 +173,10 @@ class ClaimZones:
 def _walked(fits: FirstFits, layout: Layout, state: State, shape: PodShape, before: int, most: int) -> _Walk:  # noqa: PLR0917
     """One pod after another, behind those who wait; ``state`` has what these take already."""
     for fit in range(most):
-        first = fits.of(before + fit)
+        first = fits.fit_after(before + fit)
         if first.unknown:
             return _Walk(fit, fit, first.unknown)
-        admission = asked(layout, state, _with(shape, first.zones))
+        admission = asked(layout, state, _with_claimed_zones(shape, first.zones))
         if not admission.admitted:
             told = admission.reason
             return _Walk(fit, fit, f"{told}: {admission.message}" if admission.message else told)
@@ -195,10 +199,10 @@ def _all_alike(layout: Layout, free: Free, shape: PodShape, count: int) -> bool:
     return len(zones) == 1
 
 
-def _with(shape: PodShape, zones: DeviceZones) -> PodShape:
+def _with_claimed_zones(shape: PodShape, zones: DeviceZones) -> PodShape:
     return msgspec.structs.replace(shape, claimed=zones)
 
 
 def _unseen(shape: PodShape) -> str:
-    refused = refused_unseen(_with(shape, DeviceZones(())))
+    refused = refused_unseen(_with_claimed_zones(shape, DeviceZones(())))
     return f"{refused.reason}: {refused.message}" if refused is not None else ""

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.claims.budget import Budget
 from engine.claims.errors import AllocationError, SearchLimitError
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
 from engine.claims.model import MOST_DEVICES, Ask, Claim, Request
 from engine.claims.results import Allocation, Outcome
@@ -22,12 +22,12 @@ from engine.claims.searching.search import Alternatives, ClaimSearch, DeviceSear
 class Prepared(msgspec.Struct, frozen=True):
     """A pod's claims on one node. ``failed`` is the answer where there can be no search."""
 
-    hardware: Hardware
+    hardware: NodeHardware
     claims: tuple[tuple[Claim, tuple[Alternatives, ...]], ...] = ()
     failed: Allocation | None = None
 
 
-def prepare(hardware: Hardware, claims: Sequence[Claim], known: RequestContext) -> Prepared:
+def prepare(hardware: NodeHardware, claims: Sequence[Claim], known: RequestContext) -> Prepared:
     """Find classes, compile selectors, and say what ``All`` means on this node."""
     try:
         # Expressions take stack beside that of the caller. To run out of it (RecursionError) means that nothing is
@@ -60,7 +60,7 @@ class Allocator:
         if self._search is None:
             self._search = DeviceSearch(prepared.hardware, self._in_use, searches, self._budget)
         else:
-            self._search.settle(searches)
+            self._search.search_claims(searches)
         allocation = _searched(prepared, self._search)
         # This search cannot go on, so the next one starts from the devices in use with these added.
         if not self._goes_on:
@@ -105,12 +105,14 @@ def _searched(prepared: Prepared, search: DeviceSearch) -> Allocation:
     return Allocation(Outcome.UNALLOCATABLE, message="no devices are left that meet the claims")
 
 
-def _requests(claim: Claim, known: RequestContext, hardware: Hardware) -> tuple[Alternatives, ...]:
+def _requests(claim: Claim, known: RequestContext, hardware: NodeHardware) -> tuple[Alternatives, ...]:
     made: list[Alternatives] = []
     least = 0
     for request in claim.requests:
         _check_features(claim, request, hardware)
-        alternatives = tuple(ready(claim, ask, parent, known, hardware) for ask, parent in _asks(claim, request))
+        alternatives = tuple(
+            ready(claim, ask, parent, known, hardware) for ask, parent in _alternatives_of(claim, request)
+        )
         # The smallest alternative: the limit is exceeded for certain only if even that one exceeds it.
         devices = min(one.count for one in alternatives)
         if devices > MOST_DEVICES - least:
@@ -125,7 +127,7 @@ def _requests(claim: Claim, known: RequestContext, hardware: Hardware) -> tuple[
     return tuple(made)
 
 
-def _asks(claim: Claim, request: Request) -> list[tuple[Ask, str]]:
+def _alternatives_of(claim: Claim, request: Request) -> list[tuple[Ask, str]]:
     if request.alternatives:
         return [(ask, request.name) for ask in request.alternatives]
     if request.exactly is None:
@@ -133,7 +135,7 @@ def _asks(claim: Claim, request: Request) -> list[tuple[Ask, str]]:
     return [(request.exactly, "")]
 
 
-def _check_features(claim: Claim, request: Request, hardware: Hardware) -> None:
+def _check_features(claim: Claim, request: Request, hardware: NodeHardware) -> None:
     features, where = hardware.features, f"claim {claim.name}, request {request.name}"
     if request.alternatives and not features.prioritized_list:
         raise AllocationError(f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled")

@@ -20,7 +20,7 @@ class Budget(msgspec.Struct):
     left: int = MOST_STEPS
     compiled: int = 0
 
-    def charge(self, steps: int) -> None:
+    def spend_steps(self, steps: int) -> None:
         """Count steps that were taken; who goes on asks for more."""
         self.left -= steps
 
@@ -34,6 +34,6 @@ class Budget(msgspec.Struct):
         Raises:
             SearchLimitError: there are none left.
         """
-        self.charge(steps)
+        self.spend_steps(steps)
         if self.left < 0:
             raise SearchLimitError("the search for devices took too many steps")

@@ -36,7 +36,7 @@ class Features(msgspec.Struct, frozen=True):
     taints: bool = True
 
     @classmethod
-    def of(cls, gates: Collection[str]) -> "Features":
+    def from_gates(cls, gates: Collection[str]) -> "Features":
         """The features of these gates; all others are off."""
         # A feature of two gates is on only with both.
         return cls(**{name: all(gate in gates for gate in needed) for name, needed in _GATES.items()})

@@ -29,7 +29,7 @@ class Reachable(msgspec.Struct, frozen=True, eq=False):
         return "/".join(self.device_id)
 
 
-class Hardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
+class NodeHardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
     """The devices of a node; ``by_pool`` has for each pool the indexes of its devices in ``candidates``.
 
     ``common``: those that another node may give away too, or that take counters which devices of others take.
@@ -67,7 +67,7 @@ class Hardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         return found
 
     @classmethod
-    def of(cls, inventory: Inventory, node: DeviceNode, features: Features) -> "Hardware":
+    def for_node(cls, inventory: Inventory, node: DeviceNode, features: Features) -> "NodeHardware":
         """Of all slices of a cluster, what this node reaches."""
         by_pool: list[tuple[Pool, range]] = []
         common: set[DeviceId] = set()
@@ -78,7 +78,7 @@ class Hardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
             start = end
             # Everything else is of this node alone, as nearly all devices are, and is not looked at one by one.
             if pool.elsewhere or any(one.per_device or not one.reach.only for one in pool.slices):
-                common |= _common(pool, list(_reachable(pool)), node)
+                common |= _shared_devices(pool, list(_reachable(pool)), node)
         return cls(node, features, by_pool, frozenset(common))
 
 
@@ -86,7 +86,7 @@ def _reachable(pool: Pool) -> Iterator[Reachable]:
     return (Reachable(device, one, pool, (*pool.pool_id, device.name)) for one in pool.slices for device in one.devices)
 
 
-def _common(pool: Pool, devices: Sequence[Reachable], node: DeviceNode) -> set[DeviceId]:
+def _shared_devices(pool: Pool, devices: Sequence[Reachable], node: DeviceNode) -> set[DeviceId]:
     """The devices of a pool that are not one node's alone."""
     others = [device for one in pool.elsewhere for device in one.devices]
     others += [one.device for one in devices if one.slice.per_device and not reaches(one.device.reach, node)]

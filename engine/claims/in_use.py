@@ -23,7 +23,7 @@ class InUse(msgspec.Struct, frozen=True):
     shared: Mapping[DeviceId, Amounts] | None = None
 
     @classmethod
-    def of(cls, uses: Iterable[Use], *, shares: bool = True) -> "InUse":
+    def from_uses(cls, uses: Iterable[Use], *, shares: bool = True) -> "InUse":
         """What these uses amount to; without the feature of shares, a shared device is taken."""
         return cls().with_uses(uses, shares=shares)
 

@@ -173,7 +173,7 @@ class Device(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def _said_zones(self) -> frozenset[tuple[int, ...]]:
         named = (self.attribute(name) for name in (*ZONE_ATTRIBUTES, f"{self.driver}/{OWN_ZONE}"))
-        return frozenset([zones for one in named if one is not None and (zones := _zones(one))])
+        return frozenset([zones for one in named if one is not None and (zones := _zone_numbers(one))])
 
     @property
     def form(self) -> Hashable:
@@ -203,9 +203,9 @@ class Device(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _seen(self) -> dict[str, Value]:
         attributes, capacity = Domains(), Domains()
         for name, attribute in self.attributes.items():
-            _put(attributes, self.driver, name, _seen(attribute))
+            _put_attribute(attributes, self.driver, name, _attribute_value(attribute))
         for name, one in self.capacity.items():
-            _put(capacity, self.driver, name, one.value)
+            _put_attribute(capacity, self.driver, name, one.value)
         return {
             "driver": self.driver,
             "allowMultipleAllocations": bool(self.shareable),
@@ -235,13 +235,13 @@ def flaw_of(device: Device) -> str | None:
 @lru_cache(maxsize=1024)
 def _flaw_of(attribute: Attribute) -> str | None:
     try:
-        _seen(attribute)
+        _attribute_value(attribute)
     except ValueError as error:
         return str(error)
     return None
 
 
-def _zones(attribute: Attribute) -> tuple[int, ...]:
+def _zone_numbers(attribute: Attribute) -> tuple[int, ...]:
     """The numbers of zones; () where it is no such thing, or says that the zone is not known."""
     values = attribute.value if isinstance(attribute.value, tuple) else (attribute.value,)
     # ``type`` and not ``isinstance``: True is an int in Python, and no zone.
@@ -250,7 +250,7 @@ def _zones(attribute: Attribute) -> tuple[int, ...]:
     return tuple(sorted({int(one) for one in values if one is not None}))
 
 
-def _put(domains: Domains, driver: str, qualified: str, value: Value) -> None:
+def _put_attribute(domains: Domains, driver: str, qualified: str, value: Value) -> None:
     domain, slash, name = qualified.partition("/")
     if slash:
         domains.setdefault(domain, {})[name] = value
@@ -258,7 +258,7 @@ def _put(domains: Domains, driver: str, qualified: str, value: Value) -> None:
         domains.setdefault(driver, {}).setdefault(qualified, value)  # with the domain it comes first, wherever it is
 
 
-def _seen(attribute: Attribute) -> Value:
+def _attribute_value(attribute: Attribute) -> Value:
     if attribute.kind == "version":
         return _version(attribute.value)
     if attribute.kind == "versions" and isinstance(attribute.value, tuple):

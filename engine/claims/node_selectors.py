@@ -17,7 +17,7 @@ class ReachNeed(msgspec.Struct, frozen=True):
     operator: str
     values: tuple[str, ...]
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
+    def is_met(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels meet it."""
         value = labels.get(self.key)
         return OPERATORS[self.operator](value, self.values)
@@ -37,8 +37,8 @@ def matches(terms: ReachTerms, name: str, labels: Mapping[str, str]) -> bool:
     """Whether a node meets any of the terms; a term that asks for nothing is met by none."""
     return any(
         (term.labels or term.fields)
-        and all(need.holds(labels) for need in term.labels)
-        and all(need.holds({_NAME: name}) for need in term.fields)
+        and all(need.is_met(labels) for need in term.labels)
+        and all(need.is_met({_NAME: name}) for need in term.fields)
         for term in terms
     )
 

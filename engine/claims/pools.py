@@ -43,7 +43,7 @@ class Inventory(msgspec.Struct):
     _of_pool: dict[PoolId, list[ResourceSlice]]
 
     @classmethod
-    def of(cls, slices: Iterable[ResourceSlice]) -> "Inventory":
+    def from_slices(cls, slices: Iterable[ResourceSlice]) -> "Inventory":
         """Of all slices, in any order."""
         made = cls(defaultdict(list), defaultdict(list), [], defaultdict(list))
         for one in slices:
@@ -90,7 +90,7 @@ class Inventory(msgspec.Struct):
         # A slice stands under each of its labels, and a node may have several of them.
         labelled = {id(one): one for label in labels for one in self._of_label.get(label, ())}
         for one in (*self._of_node.get(node.name, ()), *labelled.values(), *self._shared):
-            if _usable(one, features) and _relevant(one, node):
+            if _is_usable(one, features) and _relevant(one, node):
                 _add_newest(found, one)
         pools = [self._pool(pool_id, slices, features) for pool_id, slices in found.items()]
         there = [pool for pool in pools if pool is not None]
@@ -143,7 +143,7 @@ def reaches(reach: Reach, node: DeviceNode) -> bool:
     return reach.terms is not None and node_selectors.matches(reach.terms, node.name, node.labels)
 
 
-def _usable(one: ResourceSlice, features: Features) -> bool:
+def _is_usable(one: ResourceSlice, features: Features) -> bool:
     if not features.partitionable and (one.per_device is not None or one.counter_sets):
         return False
     return features.compatibility_groups or not one.outline.grouped
@@ -176,7 +176,7 @@ def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[Resour
     holds_counters = {id(one) for one in with_counters} if features.partitionable else set()
     here = tuple(one for one in sorted(slices, key=lambda one: one.name) if id(one) not in holds_counters)
     elsewhere = tuple(one for one in others if id(one) not in holds_counters)
-    twice = repeated([device.name for device in _devices(here)])
+    twice = repeated([device.name for device in _devices_of_slices(here)])
     invalid = f"duplicate device name {twice}" if twice else ""
     if invalid or not features.partitionable:
         return Pool(pool_id, invalid=invalid, slices=() if invalid else here)
@@ -186,7 +186,7 @@ def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[Resour
             return Pool(pool_id, invalid=f"duplicate counter set name {name}")
         counter_sets[name] = counters
     # Other nodes' devices as well: their use is subtracted from the same counters, so each must exist
-    # (`PoolCounters.of`).
+    # (`PoolCounters.from_pool`).
     invalid = _unknown_counter(here, counter_sets) or _unknown_counter(elsewhere, counter_sets)
     if invalid:
         return Pool(pool_id, invalid=invalid)
@@ -194,7 +194,7 @@ def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[Resour
 
 
 def _unknown_counter(slices: tuple[ResourceSlice, ...], counter_sets: dict[str, Amounts]) -> str:
-    for device in _devices(slices):
+    for device in _devices_of_slices(slices):
         for use in device.uses:
             counters = counter_sets.get(use.counter_set)
             if counters is None:
@@ -205,7 +205,7 @@ def _unknown_counter(slices: tuple[ResourceSlice, ...], counter_sets: dict[str, 
     return ""
 
 
-def _devices(slices: tuple[ResourceSlice, ...]) -> Iterable[Device]:
+def _devices_of_slices(slices: tuple[ResourceSlice, ...]) -> Iterable[Device]:
     return (device for one in slices for device in one.devices)
 
 

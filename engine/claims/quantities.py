@@ -58,14 +58,14 @@ class Quantity(msgspec.Struct, frozen=True):
         return Quantity(total, kept, self.written)
 
     def __str__(self) -> str:
-        return _shown(self.nanos, self.written)
+        return _format_nanos(self.nanos, self.written)
 
 
 def _in_nanos(scale: int) -> int:
     return int(10 ** (scale + 9))
 
 
-def whole(amount: int, written: str) -> Quantity:
+def whole_quantity(amount: int, written: str) -> Quantity:
     """So many units."""
     return Quantity(amount * NANO, 0, written)
 
@@ -121,7 +121,7 @@ def _binary(number: str, fraction: str, shift: int) -> Quantity:
     return Quantity(nanos, 0 if nanos == 0 else None, DECIMAL_SI if 0 < nanos < NANO else BINARY_SI)
 
 
-def _shown(nanos: int, written: str) -> str:
+def _format_nanos(nanos: int, written: str) -> str:
     """The canonical form. Kubernetes leaves out a suffix that SI has not (10^21 is ``1`` there); here it stays true."""
     if nanos == 0:
         return "0"

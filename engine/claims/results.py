@@ -42,7 +42,7 @@ class Allocation(msgspec.Struct, frozen=True):
         """Whether every claim has its devices."""
         return self.outcome is Outcome.ALLOCATED
 
-    def devices(self) -> Iterator[DeviceId]:
+    def allocated_devices(self) -> Iterator[DeviceId]:
         """All devices of all claims."""
         return (one.device for claim in self.claims for one in claim)
 

@@ -38,7 +38,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def outline(self) -> "Outline":
         """What its devices come to."""
-        return Outline.of(self.devices)
+        return Outline.from_devices(self.devices)
 
 
 class Outline(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
     flaws: tuple[str | None, ...] | None
 
     @classmethod
-    def of(cls, devices: tuple[Device, ...]) -> "Outline":
+    def from_devices(cls, devices: tuple[Device, ...]) -> "Outline":
         """Of these devices."""
         names = [one.name for one in devices]
         uses = [use for one in devices if one.uses for use in one.uses]

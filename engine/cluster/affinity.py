@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from engine.arrays import Ints, capped
-from engine.cluster.affinity_index import PodGroup, reaches
+from engine.cluster.affinity_index import AffinityGroup, reaches
 from engine.cluster.filters import Mask, NodeFilter, selects
 from engine.cluster.fit_counts import Counts
 from engine.cluster.state import ClusterState
@@ -101,7 +101,7 @@ class ConstrainedCounts(msgspec.Struct):
     alone: tuple[OneOfAValue, ...] = ()
     one: OneNumber | None = None
 
-    def within(self, rank: int) -> Counts:
+    def counts_within(self, rank: int) -> Counts:
         """Counts for a placement inside one domain of ``rank``; -1: anywhere."""
         if not self.caps and not self.alone and self.one is None:
             return self.counts
@@ -140,7 +140,7 @@ def _with_devices(state: ClusterState, found: ConstrainedCounts, pod_set: PodSet
         found = replace(found, caps=(*found.caps, *caps))
     if not ask.shared or not common.spread(ask):
         return found
-    numbers, where = common.together(ask)
+    numbers, where = common.together_by_node(ask)
     leaf, numbers = found.counts.leaf, numbers[tree.span]
     if where is not None:
         leaf = leaf * where[tree.span]
@@ -167,7 +167,9 @@ class Constraints(msgspec.Struct, frozen=True):
         for _, mask in self.masks():
             leaf = leaf * mask
         found = replace(
-            self._with_ceiling(ConstrainedCounts(self.tree, counts)), caps=tuple(self._caps()), alone=self._alone()
+            self._with_ceiling(ConstrainedCounts(self.tree, counts)),
+            caps=tuple(self._caps()),
+            alone=self._exclusive_levels(),
         )
         return found if leaf is counts.leaf else replace(found, counts=Counts(self.tree, leaf))
 
@@ -197,26 +199,26 @@ class Constraints(msgspec.Struct, frozen=True):
                 yield Reason.POD_AFFINITY, self._near(term.topology_key, matching)
             else:
                 labelled = self._codes(term.topology_key)[self.tree.span] > 0
-                yield Reason.POD_AFFINITY, labelled & self._own(self.pod_set.affinity)
+                yield Reason.POD_AFFINITY, labelled & self._selects_own(self.pod_set.affinity)
 
     def _repelled(self) -> Iterator[tuple[Reason, Mask]]:
         for other in self.state.affinity_index.repelling(self.state.cluster.at, self.pod_set.namespace):
             if reaches(other.term, other.pods.namespace, self.pod_set.namespace, self.pod_set.labels):
                 yield other.term.repels, ~self._near(other.term.topology_key, [other.pods])
 
-    def _selected(self, groups: Iterable[PodGroup], terms: Sequence[PodTerm]) -> list[PodGroup]:
+    def _selected(self, groups: Iterable[AffinityGroup], terms: Sequence[PodTerm]) -> list[AffinityGroup]:
         """Groups that every term selects; none where there are no terms."""
         own = self.pod_set.namespace
         return [g for g in groups if terms and all(reaches(term, own, g.namespace, g.labels) for term in terms)]
 
-    def _own(self, terms: Sequence[PodTerm]) -> bool:
+    def _selects_own(self, terms: Sequence[PodTerm]) -> bool:
         """Whether every term selects our own pods."""
         return all(reaches(term, self.pod_set.namespace, self.pod_set.namespace, self.pod_set.labels) for term in terms)
 
     def _codes(self, key: str) -> Codes:
         return self.state.cluster.columns.labels(key)[1]
 
-    def _per_code(self, key: str, groups: Iterable[PodGroup]) -> Ints:
+    def _per_code(self, key: str, groups: Iterable[AffinityGroup]) -> Ints:
         """How many pods of the groups there are for each code of a key."""
         codes = self._codes(key)
         pods = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
@@ -227,7 +229,7 @@ class Constraints(msgspec.Struct, frozen=True):
         pods[0] = 0
         return pods
 
-    def _near(self, key: str, groups: Iterable[PodGroup]) -> Mask:
+    def _near(self, key: str, groups: Iterable[AffinityGroup]) -> Mask:
         """Leaves in a topology domain where a pod of the groups is."""
         near: Mask = (self._per_code(key, groups) > 0)[self._codes(key)[self.tree.span]]
         return near
@@ -236,12 +238,12 @@ class Constraints(msgspec.Struct, frozen=True):
 
     def _with_ceiling(self, found: ConstrainedCounts) -> ConstrainedCounts:
         terms = self.pod_set.affinity
-        if not terms or self._selected(self.state.pod_groups(), terms) or not self._own(terms):
+        if not terms or self._selected(self.state.pod_groups(), terms) or not self._selects_own(terms):
             return found
         return replace(found, ceiling=max(self._ceiling(term) for term in terms))
 
     def _ceiling(self, term: PodTerm) -> int:
-        rank = self.tree.rank(term.topology_key)
+        rank = self.tree.rank_of_level(term.topology_key)
         if rank is not None:
             return rank
         codes = self._codes(term.topology_key)[self.tree.span]
@@ -252,14 +254,18 @@ class Constraints(msgspec.Struct, frozen=True):
             )
         return -1
 
-    def _alone(self) -> tuple[OneOfAValue, ...]:
+    def _exclusive_levels(self) -> tuple[OneOfAValue, ...]:
         levels = (part.level for part in self.pod_set.topology.slices if part.alone)
-        known = ((rank, level) for level in levels if (rank := self.tree.rank(level)) is not None)
+        known = ((rank, level) for level in levels if (rank := self.tree.rank_of_level(level)) is not None)
         return tuple([OneOfAValue(rank, self._codes(level)[self.tree.span]) for rank, level in known])
 
     def _caps(self) -> Iterator[Cap]:
         # Several terms by one key, as of several host ports, are one cap: beside it another would be beyond the count.
-        apart = {term.topology_key: term.repels for term in reversed(self.pod_set.anti_affinity) if self._own((term,))}
+        apart = {
+            term.topology_key: term.repels
+            for term in reversed(self.pod_set.anti_affinity)
+            if self._selects_own((term,))
+        }
         for key, reason in apart.items():
             codes = self._codes(key)
             yield Cap(reason, codes[self.tree.span], np.ones(int(codes.max(initial=0)) + 1, np.int64))
@@ -307,6 +313,6 @@ class Constraints(msgspec.Struct, frozen=True):
         found = np.ones(self.tree.size, np.bool_)
         # The defaults of a constraint: nodeAffinityPolicy Honor, nodeTaintsPolicy
         # Ignore. `kube.pods.convert` marks others as unsupported.
-        for _, mask in NodeFilter.of(self.pod_set, ()).labels(self.state.cluster.columns, self.tree.span):
+        for _, mask in NodeFilter.for_pod_set(self.pod_set, ()).labels(self.state.cluster.columns, self.tree.span):
             found &= mask
         return found

@@ -23,7 +23,7 @@ _Who = tuple[str, Mapping[str, str], bool]  # namespace, labels, and whether the
 _Key = TypeVar("_Key", GroupKey, TermKey)
 
 
-class PodGroup(msgspec.Struct, frozen=True, eq=False):
+class AffinityGroup(msgspec.Struct, frozen=True, eq=False):
     """Pods of equal namespace and labels, that all terminate or do not: how many on which node."""
 
     namespace: str
@@ -44,15 +44,15 @@ class Repelling(msgspec.Struct, frozen=True, eq=False):
     """Pods that keep others away by one required anti-affinity term."""
 
     term: PodTerm
-    pods: PodGroup
+    pods: AffinityGroup
 
 
 class AffinityIndex:
     """The index. ``held`` are reservations whose pods will repel others."""
 
     def __init__(self) -> None:
-        self._by_labels: dict[GroupKey, PodGroup] | None = None
-        self._repelling: dict[str, dict[TermKey, PodGroup]] = {}  # by the one namespace that a term looks into
+        self._by_labels: dict[GroupKey, AffinityGroup] | None = None
+        self._repelling: dict[str, dict[TermKey, AffinityGroup]] = {}  # by the one namespace that a term looks into
         self._held: dict[int, Slots] = {}
 
     @property
@@ -60,13 +60,13 @@ class AffinityIndex:
         """Whether any pod, present or to come, has required anti-affinity."""
         return bool(self._repelling or self._held)
 
-    def note(self, pod: Pod, record: NodeRecord, by: int) -> None:
+    def count_pod(self, pod: Pod, record: NodeRecord, by: int) -> None:
         """A pod came (by = 1) or went (by = -1)."""
         for term in pod.anti_affinity:
             where = _looks_into(term, pod.namespace)
             # By namespace, so that a question about one namespace walks over no term of the others.
             there = self._repelling.setdefault(where, {})
-            _count(there, (pod.namespace, term), (pod.namespace, {}, False), record, by)
+            _count_in_group(there, (pod.namespace, term), (pod.namespace, {}, False), record, by)
             if not there:
                 del self._repelling[where]
         if self._by_labels is not None:
@@ -91,7 +91,7 @@ class AffinityIndex:
             if held is not None and source is not None:
                 yield from (Repelling(term, held) for term in source.anti_affinity)
 
-    def groups(self, pods: Mapping[str, Pod], records: Mapping[str, NodeRecord]) -> Iterator[PodGroup]:
+    def groups(self, pods: Mapping[str, Pod], records: Mapping[str, NodeRecord]) -> Iterator[AffinityGroup]:
         """All pods by namespace and labels."""
         if self._by_labels is None:
             self._by_labels = {}
@@ -100,9 +100,9 @@ class AffinityIndex:
         yield from self._by_labels.values()
 
     @staticmethod
-    def _count_labels(groups: dict[GroupKey, PodGroup], pod: Pod, record: NodeRecord, by: int) -> None:
+    def _count_labels(groups: dict[GroupKey, AffinityGroup], pod: Pod, record: NodeRecord, by: int) -> None:
         key = pod.namespace, tuple(pod.labels.items()), pod.terminating
-        _count(groups, key, (pod.namespace, pod.labels, pod.terminating), record, by)
+        _count_in_group(groups, key, (pod.namespace, pod.labels, pod.terminating), record, by)
 
 
 def _looks_into(term: PodTerm, owner: str) -> str:
@@ -112,23 +112,23 @@ def _looks_into(term: PodTerm, owner: str) -> str:
     return term.namespaces[0] if term.namespaces else owner
 
 
-def _count(groups: dict[_Key, PodGroup], key: _Key, who: _Who, record: NodeRecord, by: int) -> None:
+def _count_in_group(groups: dict[_Key, AffinityGroup], key: _Key, who: _Who, record: NodeRecord, by: int) -> None:
     group = groups.get(key)
     if group is None:
-        group = groups[key] = PodGroup(*who)
+        group = groups[key] = AffinityGroup(*who)
     group.add(record, by)
     if not group.on:
         del groups[key]
 
 
-def held_group(slots: Slots, at: Sequence[NodeRecord]) -> PodGroup | None:
+def held_group(slots: Slots, at: Sequence[NodeRecord]) -> AffinityGroup | None:
     """The pods that held slots will bring, as if they were there; None where their pod set is not known."""
     source = slots.assignment.source
     if source is None:
         return None
     positions = np.flatnonzero(slots.held > 0).tolist()
     on = {at[int(slots.index[position])]: int(slots.held[position]) for position in positions}
-    return PodGroup(source.namespace, source.labels, on=on)
+    return AffinityGroup(source.namespace, source.labels, on=on)
 
 
 def reaches(term: PodTerm, owner: str, namespace: str, labels: Mapping[str, str]) -> bool:

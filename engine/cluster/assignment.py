@@ -95,7 +95,7 @@ class Assignment:
         tree, leaves, counts = self._packed
         return slices_of(tree, leaves, counts)
 
-    def settle(self) -> None:
+    def build_slices(self) -> None:
         """Build the slices and let go of the tree, because it was replaced: trees are large, assignments live long."""
         _ = self.slices
         self._packed = None
@@ -165,7 +165,7 @@ def outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:
     ]
 
 
-def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[Assignment]:
+def slots_removed(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[Assignment]:
     """The slots of ``before`` that are not in ``after``."""
     kept = Counter({(part.pod_set, one.values): one.count for part in after for one in part.slices})
     left = []

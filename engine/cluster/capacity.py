@@ -32,7 +32,7 @@ class Capacity:
         self._devices = state.cluster.devices
         self._where = np.arange(tree.size, dtype=np.int64)
         if tree.size:
-            self._where = tree.where(self._where)
+            self._where = tree.columns_of_leaves(self._where)
         codes = table.status[self._where]
         ready = np.array([status.ready for status in table.statuses], np.bool_)
         off = np.array([status.unschedulable for status in table.statuses], np.bool_)
@@ -42,7 +42,7 @@ class Capacity:
     def _usable(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
         return self._ready & ~self._cordoned
 
-    def nodes(self, rank: int) -> Ints:
+    def count_nodes(self, rank: int) -> Ints:
         """Nodes."""
         return self._sums(np.ones(self.tree.size, np.int64), rank)
 
@@ -58,23 +58,23 @@ class Capacity:
         """What the nodes have for pods, whatever their state."""
         return self._sums(self._row(self._table.alloc, resource), rank)
 
-    def taken(self, resource: str, rank: int) -> Ints:
+    def taken_amounts(self, resource: str, rank: int) -> Ints:
         """What pods and slots that are kept for pods take, on all nodes."""
         return self._sums(self._row(self._table.alloc, resource) - self._row(self._table.free, resource), rank)
 
-    def free(self, resource: str, rank: int) -> Ints:
+    def free_amounts(self, resource: str, rank: int) -> Ints:
         """What is free on nodes that are ready and schedulable."""
-        return self._sums(self._free(resource), rank)
+        return self._sums(self._free_row(resource), rank)
 
-    def idle(self, resource: str, rank: int) -> Ints:
+    def count_idle_nodes(self, resource: str, rank: int) -> Ints:
         """Nodes that have some of the resource, all of it free."""
         have = self._row(self._table.alloc, resource)
-        return self._sums((have > 0) & (self._free(resource) == have), rank)
+        return self._sums((have > 0) & (self._free_row(resource) == have), rank)
 
-    def whole(self, resource: str, rank: int) -> int:
+    def count_whole_domains(self, resource: str, rank: int) -> int:
         """How many domains have all that they have of the resource free, on nodes that are all in order."""
         have = self.allocatable(resource, rank)
-        return int(((have > 0) & (self.free(resource, rank) == have)).sum())
+        return int(((have > 0) & (self.free_amounts(resource, rank) == have)).sum())
 
     def gangs(self, resource: str, devices: int, rank: int) -> Ints:
         """How many gangs of so many devices would start now, each inside one domain.
@@ -89,12 +89,14 @@ class Capacity:
         # The counts are reversed because argmax takes the first:
         # of equally common sizes of nodes the largest is the pod.
         pod = min(devices, int(sizes[len(sizes) - 1 - int(np.argmax(counts[::-1]))]))
-        found: Ints = self._sums(self._free(resource) // pod, rank) // -(-devices // pod)
+        found: Ints = self._sums(self._free_row(resource) // pod, rank) // -(-devices // pod)
         return found
 
     def equipped(self, ask: DeviceAsk, rank: int) -> tuple[Ints, Ints]:
-        """For how many pods with such claims there are devices, and for how many some are free, as `free` has it."""
-        have, left = (part[self._where] for part in (self._devices.emptied(ask), self._devices.counts(ask)))
+        """For how many pods with such claims there are devices, and for how many some are free (`free_amounts`)."""
+        have, left = (
+            part[self._where] for part in (self._devices.count_if_unclaimed(ask), self._devices.count_by_node(ask))
+        )
         owner = self.tree.owners[rank] if rank != WHOLE else np.zeros(self.tree.size, np.int64)
         # Before the caps: devices that several nodes share are then given to usable nodes alone.
         left = np.where(self._usable, left, 0)
@@ -104,7 +106,7 @@ class Capacity:
             left = capped(left, owner, cap.codes[self._where], cap.most)
         return self._sums(have, rank), self._sums(left, rank)
 
-    def _free(self, resource: str) -> Ints:
+    def _free_row(self, resource: str) -> Ints:
         found: Ints = np.where(self._usable, np.maximum(self._row(self._table.free, resource), 0), 0)
         return found
 

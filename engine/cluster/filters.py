@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.claim_zones.meeting import ClaimZones
-from engine.cluster.node_columns import FEATURES, Status, Table
+from engine.cluster.node_columns import FEATURES, ExclusionStatus, Table
 from engine.cluster.shared_volumes import SharedVolumes
 from engine.devices.compute_domains import LABEL, domain_of, left_behind
 from engine.devices.ledger import DeviceLedger
-from engine.model import NodeTerm, PodSet, Requirement, Taint, Toleration
+from engine.model import LabelRequirement, NodeTerm, PodSet, Taint, Toleration
 from engine.numa.zone_ledger import NumaLedger
 from engine.reasons import Reason
 
@@ -48,7 +48,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator in {"", "Equal"} and bool(toleration.key) and toleration.value == taint.value
 
 
-def refused_status(status: Status, tolerations: Sequence[Toleration]) -> Reason | None:
+def refused_status(status: ExclusionStatus, tolerations: Sequence[Toleration]) -> Reason | None:
     """Why a node of this status takes no such pod; None where it does."""
     if not status.ready:
         return Reason.NODE_NOT_READY
@@ -74,7 +74,7 @@ class NodeFilter(msgspec.Struct):
     features: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, pod_set: PodSet, flavor_tolerations: tuple[Toleration, ...]) -> "NodeFilter":
+    def for_pod_set(cls, pod_set: PodSet, flavor_tolerations: tuple[Toleration, ...]) -> "NodeFilter":
         """The filter of a pod set in a flavor."""
         return cls(
             pod_set.tolerations + flavor_tolerations,
@@ -95,11 +95,11 @@ class NodeFilter(msgspec.Struct):
             and not (self.selector or self.volumes or self.claims or self.domain or self.features)
         ):
             return None
-        for _, part in self.parts(nodes, selection):
+        for _, part in self.exclusion_masks(nodes, selection):
             found = part if found is None else found & part
         return found
 
-    def parts(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
+    def exclusion_masks(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
         """(reason, mask) for each filter that can exclude anything; the order is the order of reasons in explain."""
         yield from self.statuses(nodes.table, selection)
         yield from self.labels(nodes, selection)
@@ -115,7 +115,10 @@ class NodeFilter(msgspec.Struct):
     def labels(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
         """The part that looks at labels and names: node selector and node affinity."""
         for key, value in self.selector:
-            yield Reason.NODE_SELECTOR, nodes.matches(Requirement(key=key, operator="In", values=(value,)), selection)
+            yield (
+                Reason.NODE_SELECTOR,
+                nodes.matches(LabelRequirement(key=key, operator="In", values=(value,)), selection),
+            )
         if self.terms is not None:
             yield Reason.NODE_AFFINITY, self._any(nodes, self.terms, selection)
 
@@ -138,7 +141,7 @@ class NodeFilter(msgspec.Struct):
     def _term(nodes: "NodeColumns", term: NodeTerm, selection: Selection) -> Mask:
         # A term without any requirement selects no node, as the API says of an empty node selector term.
         parts = [nodes.matches(need, selection) for need in term.labels]
-        parts += [nodes.named(need, selection) for need in term.fields]
+        parts += [nodes.match_names(need, selection) for need in term.fields]
         return np.logical_and.reduce(parts) if parts else nodes.constant(selection, value=False)
 
 
@@ -163,7 +166,7 @@ class NodeColumns(msgspec.Struct, frozen=True):
         """The same answer for every node of the selection."""
         return np.full(self.table.size, value)[selection]
 
-    def matches(self, need: Requirement, selection: Selection) -> Mask:
+    def matches(self, need: LabelRequirement, selection: Selection) -> Mask:
         """Whether the nodes' labels meet one requirement."""
         values, codes = self.labels(need.key)
         if need.operator not in {"In", "NotIn"}:
@@ -187,16 +190,16 @@ class NodeColumns(msgspec.Struct, frozen=True):
         # While the search for victims takes claims as deallocated, a
         # node loses the label with the last claim of that domain's pods.
         if self.devices.holders.thinking and (left := left_behind(self.devices.holders)):
-            found = found | self.named(Requirement(key=_NAME, operator="In", values=tuple(left)), selection)
+            found = found | self.match_names(LabelRequirement(key=_NAME, operator="In", values=tuple(left)), selection)
         return found
 
     @staticmethod
-    def _others(need: Requirement, values: Mapping[str, int]) -> list[int]:
+    def _others(need: LabelRequirement, values: Mapping[str, int]) -> list[int]:
         if need.operator == "Exists":
             return list(values.values())
         return [code for value, code in values.items() if compares(need, value)]
 
-    def named(self, need: Requirement, selection: Selection) -> Mask:
+    def match_names(self, need: LabelRequirement, selection: Selection) -> Mask:
         """Whether the nodes' names (field metadata.name) meet one requirement; no other field exists."""
         if need.key != _NAME or need.operator not in {"In", "NotIn"}:
             return self.constant(selection, value=False)
@@ -205,7 +208,7 @@ class NodeColumns(msgspec.Struct, frozen=True):
         return (found if need.operator == "In" else ~found)[selection]
 
 
-def compares(need: Requirement, value: str) -> bool:
+def compares(need: LabelRequirement, value: str) -> bool:
     """Gt and Lt: both sides are integers, else nothing matches."""
     try:
         have, limit = int(value), int(need.values[0])
@@ -230,12 +233,12 @@ def _among(codes: NDArray[np.int32], wanted: Sequence[int], known: int) -> Mask:
     return looked_up
 
 
-def selects(selector: Sequence[Requirement] | None, labels: Mapping[str, str]) -> bool:
+def selects(selector: Sequence[LabelRequirement] | None, labels: Mapping[str, str]) -> bool:
     """Whether a label selector (None selects nothing, () everything) selects an object with these labels."""
     return selector is not None and all(_meets(need, labels.get(need.key)) for need in selector)
 
 
-def _meets(need: Requirement, value: str | None) -> bool:
+def _meets(need: LabelRequirement, value: str | None) -> bool:
     match need.operator:
         case "In":
             return value in need.values

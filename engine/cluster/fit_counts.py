@@ -57,11 +57,11 @@ class Counts:
             self._peak = int(self.leaf[self.leaf.argmax()]) if len(self.leaf) else 0
         return self._peak
 
-    def at(self, rank: int) -> Ints:
+    def counts_of_rank(self, rank: int) -> Ints:
         """Counts of the domains of ``rank``. Do not modify."""
         found = self.levels[rank]
         if found is None:
-            below = self.at(rank + 1)
+            below = self.counts_of_rank(rank + 1)
             found = self.levels[rank] = np.add.reduceat(below, self._tree.children[rank][:-1]) if len(below) else below
         return found
 
@@ -71,7 +71,7 @@ class Counts:
         None where the tree is irregular, or where leaves would have to be copied.
         """
         rows, columns = self._tree.grids[rank]
-        below = self.at(rank + 1)
+        below = self.counts_of_rank(rank + 1)
         # Only domains above the leaves are copied into a padded grid, as they are few;
         # leaf counts of a regular tree lie in memory of that size already (`Tree.lend`).
         if len(below) != rows * columns and rank + 1 < self._tree.leaf and rows:
@@ -135,7 +135,7 @@ class Shape(msgspec.Struct):
         return self.lacking + self.unlimited + self.unpublished
 
     @classmethod
-    def of(cls, table: Table, tree: Tree, pod_set: PodSet) -> "Shape":
+    def compile_shape(cls, table: Table, tree: Tree, pod_set: PodSet) -> "Shape":
         """Compile the shape of a pod set in a flavor."""
         rows, volumes = table.rows, pod_set.attached
         inside = inner(pod_set.shape)
@@ -147,8 +147,8 @@ class Shape(msgspec.Struct):
         # without a row is `lacking` or counted by devices alone.
         amounts = table.needs(pod_set)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
-        which = NodeFilter.of(pod_set, tree.flavor.tolerations)
-        lacking = table.lacking(amounts) if len(needs) < len(amounts) else ()
+        which = NodeFilter.for_pod_set(pod_set, tree.flavor.tolerations)
+        lacking = table.lacking_resources(amounts) if len(needs) < len(amounts) else ()
         counted = amounts.keys() - given - table.uncounted
         by_plugin = tuple([name for name in amounts if "/" in name and name in counted])
         if pod_set.devices is None and volumes is NOTHING_ATTACHED:
@@ -175,10 +175,10 @@ class Shape(msgspec.Struct):
 
     def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
         """Cut what fits by amounts to what kubelets admit, in place."""
-        if self.refused(nodes):
+        if self.refuses_devices(nodes):
             found[:] = 0
         elif self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
+            _cut(found, nodes.numa.count_admitted(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
         elif self.seen_only:
             found[:] = 0
         self._cut_to_zones(nodes, selection, found)
@@ -197,14 +197,14 @@ class Shape(msgspec.Struct):
         if self.lacking:
             return _zeros(nodes.table.free[0][selection], out)
         if isinstance(selection, slice):
-            found = self._whole(nodes.table.free, selection, out, spare)
+            found = self._count_amounts(nodes.table.free, selection, out, spare)
         else:
             found = self._few(nodes.table, selection)
         for limit, own, volumes in self.shared:
-            rest = nodes.volumes.missing(volumes, limit)[selection]
+            rest = nodes.volumes.count_unattached(volumes, limit)[selection]
             attach(found, nodes.table.free[nodes.table.rows[limit]][selection], rest, own)
         if self.devices is not None:
-            np.minimum(found, nodes.devices.counts(self.devices)[selection], out=found)
+            np.minimum(found, nodes.devices.count_by_node(self.devices)[selection], out=found)
         if nodes.table.delegated:
             self._keep_to_plugins(nodes.table, selection, found)
         mask = self.filter.mask(nodes, selection)
@@ -220,21 +220,21 @@ class Shape(msgspec.Struct):
         selection = tree.span
         if self.lacking:
             return _zeros(tree.other, tree.other)
-        found = self._whole(nodes.table.alloc, selection, tree.other, tree.spare)
+        found = self._count_amounts(nodes.table.alloc, selection, tree.other, tree.spare)
         for limit, own, volumes in self.shared:
             have = nodes.table.alloc[nodes.table.rows[limit]][selection]
             attach(found, have, np.full_like(have, len(volumes)), own)
-        for reason, mask in self.filter.parts(nodes, selection):
+        for reason, mask in self.filter.exclusion_masks(nodes, selection):
             if reason not in PASSING:
                 np.multiply(found, mask, out=found)
-        if self.refused(nodes):
+        if self.refuses_devices(nodes):
             found[:] = 0
         elif self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
+            _cut(found, nodes.numa.count_if_empty(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
         elif self.seen_only:
             found[:] = 0
         if self.devices is not None:
-            np.minimum(found, nodes.devices.emptied(self.devices)[selection], out=found)
+            np.minimum(found, nodes.devices.count_if_unclaimed(self.devices)[selection], out=found)
         self._keep_to_plugins(nodes.table, selection, found)
         self._cut_to_zones(nodes, selection, found, emptied=True)
         return found
@@ -245,7 +245,7 @@ class Shape(msgspec.Struct):
             if name in table.delegated and name in table.rows:
                 found[table.published(table.alloc, name, selection) == 0] = 0
 
-    def refused(self, nodes: NodeColumns) -> bool:
+    def refuses_devices(self, nodes: NodeColumns) -> bool:
         """Whether no node gives such a pod its devices, be anything known of its inside or not."""
         return self.inside is not None and never_given(self.inside, nodes.xpus) is not None
 
@@ -254,7 +254,7 @@ class Shape(msgspec.Struct):
         self.most = max(self.most, min(1 << (int(found.max(initial=1)) - 1).bit_length(), PODS_OF_A_NODE))
         return self.most
 
-    def _whole(self, have: Ints, selection: Selection, out: Ints | None, spare: Ints | None) -> Ints:
+    def _count_amounts(self, have: Ints, selection: Selection, out: Ints | None, spare: Ints | None) -> Ints:
         if not self.needs:  # a request of zero pods: only who says so gets here
             return np.full(have.shape[1], MOST, np.int64)[selection]
         found: Ints | None = None
@@ -272,7 +272,7 @@ class Shape(msgspec.Struct):
     def _few(self, table: Table, index: Ints) -> Ints:
         """The same for a few nodes: one look into the table."""
         if not self.needs:
-            return self._whole(table.free, index, None, None)
+            return self._count_amounts(table.free, index, None, None)
         rows, amounts = self._columns
         whole = table.free.reshape(-1).take(rows * table.capacity + index)
         whole //= amounts
@@ -324,15 +324,15 @@ class CountedShape(msgspec.Struct):
     emptied: dict[int, int] = msgspec.field(default_factory=dict)
     emptied_at: int = -1
 
-    def refresh(self, nodes: NodeColumns, tree: Tree) -> None:
+    def apply_changes(self, nodes: NodeColumns, tree: Tree) -> None:
         """Apply every change since the counts were made."""
         table, shape, counts = nodes.table, self.shape, self.counts
-        leaves = _changed(table, tree, counts.seen)
+        leaves = _changed_leaves(table, tree, counts.seen)
         if leaves is None:
             # The memory of the old counts serves the new ones, so the old `Counts` must not be read after this.
             self.counts = Counts(tree, shape.fit(nodes, tree.span, counts.leaf, tree.spare), table.log_end)
             return
-        counts.correct(leaves, shape.fit(nodes, tree.where(leaves)))
+        counts.correct(leaves, shape.fit(nodes, tree.columns_of_leaves(leaves)))
         counts.caught_up(table.log_end)
 
     def most_emptied(self, nodes: NodeColumns, tree: Tree, rank: int) -> int:
@@ -343,7 +343,7 @@ class CountedShape(msgspec.Struct):
             self.emptied, self.emptied_at = {}, version
         if rank not in self.emptied:
             counts = Counts(tree, self.shape.fit_emptied(nodes, tree))
-            self.emptied[rank] = int(counts.leaf.sum() if rank < 0 else counts.at(rank).max())
+            self.emptied[rank] = int(counts.leaf.sum() if rank < 0 else counts.counts_of_rank(rank).max())
         return self.emptied[rank]
 
 
@@ -374,18 +374,18 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
     if known is not None and any(map(nodes.table.rows.__contains__, known.shape.unknown)):
         known = None  # a node has it now
     if known is None:
-        shape = Shape.of(nodes.table, tree, pod_set)
+        shape = Shape.compile_shape(nodes.table, tree, pod_set)
         # The new shape takes the memory of the oldest one: whoever
         # still holds counts of that one sees them overwritten.
         out = shapes.pop(next(iter(shapes))).counts.leaf if len(shapes) >= SHAPES_KEPT else tree.lend()
         known = CountedShape(shape, Counts(tree, shape.fit(nodes, tree.span, out, tree.spare), nodes.table.log_end))
     elif known.counts.seen != nodes.table.log_end:
-        known.refresh(nodes, tree)
+        known.apply_changes(nodes, tree)
     shapes[key] = known  # the newest is last, the first is the one to forget
     return known
 
 
-def _changed(table: Table, tree: Tree, since: int) -> Ints | None:
+def _changed_leaves(table: Table, tree: Tree, since: int) -> Ints | None:
     """The leaves (each once) that changed; None where counting anew is cheaper or the log is gone."""
     if since < table.log_start:
         return None
@@ -397,7 +397,9 @@ def _changed(table: Table, tree: Tree, since: int) -> Ints | None:
             single.add(entry)
         # The log keeps the arrays alive, so an id stands for one array for as long as this loop runs.
         elif id(entry[1]) not in batches:
-            batches[id(entry[1])] = entry[1] if entry[0] is tree else tree.leaves_among(entry[0].where(entry[1]))
+            batches[id(entry[1])] = (
+                entry[1] if entry[0] is tree else tree.leaves_among(entry[0].columns_of_leaves(entry[1]))
+            )
             changes += len(entry[1])
     small = tree.size <= _SMALL
     if (changes + len(single)) * (3 if small else _MANY) > tree.size:

@@ -32,14 +32,14 @@ _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 class Leaves(Protocol):
     """A tree, as far as the log needs one: its leaves are nodes in these columns."""
 
-    def where(self, leaves: Ints) -> Ints:
+    def columns_of_leaves(self, leaves: Ints) -> Ints:
         """Column indices of leaves."""
 
 
 Change = int | tuple[Leaves, Ints]  # a node (by index), or leaves of a tree
 
 
-class Status(NamedTuple):
+class ExclusionStatus(NamedTuple):
     """What besides labels and resources keeps pods off a node. Equal statuses share one code."""
 
     taints: tuple[Taint, ...] = ()
@@ -65,7 +65,7 @@ class LabelColumn:
         """Node ``order[i]`` becomes node i."""
         self.codes = _permuted(self.codes, order)
 
-    def grow(self, extra: int) -> None:
+    def add_rows(self, extra: int) -> None:
         """There are so many nodes more, without a value."""
         self.codes = np.pad(self.codes, (0, extra))
 
@@ -84,9 +84,9 @@ class Table:
         self.free: Ints = np.zeros((1, self.capacity), np.int64)
         self.alloc_version = self.labels_version = 0  # grow when what is allocatable, or labels or statuses, change
         self.status = np.zeros(self.capacity, np.int32)
-        self.statuses: list[Status] = [Status()]
+        self.statuses: list[ExclusionStatus] = [ExclusionStatus()]
         self.status_uses: list[int] = [0]
-        self._status_code: dict[Status, int] = {Status(): 0}
+        self._status_code: dict[ExclusionStatus, int] = {ExclusionStatus(): 0}
         self.labels: dict[str, LabelColumn] = {}
         self.log: list[Change] = []
         self.log_start = 0
@@ -162,14 +162,14 @@ class Table:
     def set_status(self, index: int, node: Node) -> None:
         """Set taints, unschedulable and readiness."""
         hard = tuple(taint for taint in node.taints if taint.effect in _HARD_EFFECTS)
-        self._put_status(index, Status(hard, node.unschedulable, node.ready))
+        self._put_status(index, ExclusionStatus(hard, node.unschedulable, node.ready))
 
     def clear(self, index: int) -> None:
         """The node went away: it has nothing, but what is charged to it is remembered."""
         self.free[:, index] -= self.alloc[:, index]
         self.alloc[:, index] = 0
         self.alloc_version += 1
-        self._put_status(index, Status())
+        self._put_status(index, ExclusionStatus())
         for column in self.labels.values():
             column.codes[index] = 0
 
@@ -246,7 +246,7 @@ class Table:
             self._vectors[key] = made
         return made
 
-    def lacking(self, amounts: Amounts) -> tuple[str, ...]:
+    def lacking_resources(self, amounts: Amounts) -> tuple[str, ...]:
         """What is asked for and no node has."""
         return tuple(resource for resource, amount in amounts.items() if amount > 0 and resource not in self.rows)
 
@@ -288,7 +288,7 @@ class Table:
             self.alloc, self.free = (np.concatenate([rows, made]) for rows in (self.alloc, self.free))
             self._laid_out()
 
-    def charge(self, index: int, vector: Ints) -> None:
+    def charge_node(self, index: int, vector: Ints) -> None:
         """Take ``vector`` from one node; a negative vector gives back."""
         # A vector that is older than the newest rows is shorter: `charge_new` charges what it lacks.
         self.free[: len(vector), index] -= vector
@@ -307,7 +307,7 @@ class Table:
         np.subtract.at(self.free.reshape(-1), *cells)
         self.touch(entry)
 
-    def give_back(self, cells: tuple[Ints, Ints], entry: Change) -> None:
+    def restore_cells(self, cells: tuple[Ints, Ints], entry: Change) -> None:
         """The opposite of ``charge_cells``."""
         np.add.at(self.free.reshape(-1), *cells)
         self.touch(entry)
@@ -321,7 +321,7 @@ class Table:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _put_status(self, index: int, status: Status) -> None:
+    def _put_status(self, index: int, status: ExclusionStatus) -> None:
         code = self._status_code.get(status)
         if code is None:
             code = self._status_code[status] = len(self.statuses)
@@ -338,7 +338,7 @@ class Table:
         self.alloc, self.free = (np.pad(rows, ((0, 0), (0, extra))) for rows in (self.alloc, self.free))
         self.status = np.pad(self.status, (0, extra))
         for column in self.labels.values():
-            column.grow(extra)
+            column.add_rows(extra)
         self.capacity = capacity
         self._laid_out()
 

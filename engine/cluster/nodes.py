@@ -117,7 +117,7 @@ class Nodes:
             found = self.by_name[name] = NodeRecord(name, self.table.add())
             self.at.append(found)
             self.numa.node_came(name)
-            self.devices.moved()
+            self.devices.clear_places()
         return found
 
     def set_node(self, node: Node) -> bool:
@@ -228,7 +228,7 @@ class Nodes:
             self.devices.node_changed(name)
         return node
 
-    def emptied(self, record: NodeRecord) -> None:
+    def drop_empty_record(self, record: NodeRecord) -> None:
         """The last pod left a node. Pods may name nodes that are not there: their records go once they are many."""
         if record.node is None:
             self._nameless += 1
@@ -345,7 +345,7 @@ class Nodes:
         self.at = order
         for index, record in enumerate(order):
             record.move(index)
-        self.devices.moved()
+        self.devices.clear_places()
         for tree in self._trees.values():
             tree.kept.clear()  # whoever still holds the old tree must not hold its counts
         self._trees = {name: self._tree(self.flavors[name], records) for name, records in members.items()}
@@ -358,7 +358,7 @@ class Nodes:
         # records of nodes that never were would stay for ever.
         for record in [r for r in self.at if r.node is None and not r.pods and r not in kept]:
             del self.by_name[record.name]
-            self.devices.forget(record.name)
+            self.devices.forget_node(record.name)
         if len(self.by_name) != len(self.at):
             self.at = [record for record in self.at if record.name in self.by_name]
 

@@ -82,7 +82,7 @@ class Slots(msgspec.Struct, eq=False):
             here = {nodes.at[int(self.index[position])].name: int(self.held[position])}
             self.promised = nodes.devices.waiting.promise(ask, self.promised, self.promised | here)
 
-    def moved(self, moves: Ints) -> None:
+    def reindex_nodes(self, moves: Ints) -> None:
         """The table was permuted."""
         self.index = moves[self.index]
         self._groups = self._group_of = None
@@ -101,7 +101,7 @@ class Slots(msgspec.Struct, eq=False):
                 positions.sort(key=lambda position: int(self.index[position]))
         return self._groups, self._group_of
 
-    def group(self, nodes: Nodes, record: NodeRecord) -> Path:
+    def group_of_node(self, nodes: Nodes, record: NodeRecord) -> Path:
         """The values of the slice that a pod on this node fills."""
         _, group_of = self.groups(nodes)
         return group_of.get(record.index) or record.paths.get(self.assignment.flavor, ())
@@ -121,7 +121,7 @@ class HeldSlots(msgspec.Struct, frozen=True):
         slots = self.by_workload.get(key[0], {}).get(key[1])
         return None if slots is None else inner(slots.assignment.shape)
 
-    def units(self, key: ClaimKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
+    def unclaimed_slots(self, key: ClaimKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
         """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
         slots = self.by_workload.get(key[0], {}).get(key[1])
         if slots is None:
@@ -173,7 +173,7 @@ class Ledger:
                 more = slots.vector.copy()
                 more[: len(before)] -= before
                 for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True) if held else ():
-                    table.charge(at, more * units)
+                    table.charge_node(at, more * units)
 
     def release_all(self, workloads: Iterable[str]) -> dict[str, dict[str, Slots]]:
         """Give back what several workloads hold; returns it."""
@@ -217,7 +217,7 @@ class Ledger:
         # step with one entry in the log; all others node by node.
         if packing is None or len(packing[1]) != len(slots.index) or not self._current(packing[0]):
             for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
-                table.charge(at, slots.vector * units)
+                table.charge_node(at, slots.vector * units)
             return
         entry = packing[0], packing[1]
         cells = table.cells(slots.index, slots.held, slots.vector)
@@ -227,30 +227,30 @@ class Ledger:
     def _give_back(self, slots: Slots) -> None:
         table = self.nodes.table
         if slots.taken is not None and slots.taken[0] == table.layout and slots.held is slots.counts:
-            table.give_back(*slots.taken[1:])
+            table.restore_cells(*slots.taken[1:])
             return
         for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
-            table.charge(at, slots.vector * -units)
+            table.charge_node(at, slots.vector * -units)
 
     def _current(self, tree: Tree) -> bool:
         return not self.nodes.stale and self.nodes.trees().get(tree.flavor.name) is tree
 
-    def moved(self, moves: Ints) -> None:
+    def reindex_nodes(self, moves: Ints) -> None:
         """The table was permuted; nodes may have moved between domains, so claims are matched again."""
         for workload, parts in self.held.items():
             for name, slots in parts.items():
-                slots.moved(moves)
+                slots.reindex_nodes(moves)
                 # The tree is replaced: the slices take the names of their nodes from it before it goes.
-                slots.assignment.settle()
+                slots.assignment.build_slices()
                 slots.note_taken(None)
                 claims = self.claims.get((workload, name))
                 # The claims of a slice of one host stay on that host, wherever the table has it.
                 if claims and not slots.assignment.by_host:
-                    self._settle((workload, name), slots, self._unclaimed(slots, claims))
+                    self._set_unclaimed((workload, name), slots, self._unclaimed(slots, claims))
 
     # -- claims -----------------------------------------------------------------------------------------------
 
-    def claim(self, key: ClaimKey, record: NodeRecord, by: int, pod: Pod) -> None:
+    def fill_slot(self, key: ClaimKey, record: NodeRecord, by: int, pod: Pod) -> None:
         """A pod on this node fills (by = 1), or no longer fills (by = -1), a slot."""
         claims = self.claims.setdefault(key, {})
         now = claims.get(record, 0) + by
@@ -262,7 +262,7 @@ class Ledger:
                 del self.claims[key]
         slots = self.held.get(key[0], {}).get(key[1])
         if slots is not None:
-            self._match(key, slots, claims, slots.group(self.nodes, record), pod if by > 0 else None)
+            self._match(key, slots, claims, slots.group_of_node(self.nodes, record), pod if by > 0 else None)
 
     def _match(self, key: ClaimKey, slots: Slots, claims: Claims, values: Path, claimant: Pod | None) -> None:
         """Match the claims of one slice again."""
@@ -270,11 +270,11 @@ class Ledger:
         positions = groups.get(values)
         if positions is None:
             return
-        held = self._left(slots, positions, self._claims_of(slots, claims, positions, values))
+        held = self._unclaimed_left(slots, positions, self._claims_of(slots, claims, positions, values))
         for position, left in zip(positions, held, strict=True):
             if change := left - int(slots.held[position]):
                 slots.leave_on(position, left)
-                self._changed(key, slots, position, change, claimant)
+                self._add_unclaimed(key, slots, position, change, claimant)
 
     def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
         """Claims by table index that this slice's units can serve."""
@@ -286,13 +286,13 @@ class Ledger:
         domain = tree.domain_of.get(values) if tree is not None and not self.nodes.stale else None
         if tree is not None and domain is not None:
             bounds = tree.bounds[tree.last]
-            index = tree.where(np.arange(bounds[domain], bounds[domain + 1])).tolist()
+            index = tree.columns_of_leaves(np.arange(bounds[domain], bounds[domain + 1])).tolist()
             records = {self.nodes.at[at] for at in (*index, *slots.index[positions].tolist())}
-        group = slots.group
+        group = slots.group_of_node
         return {r.index: claims[r] for r in records if r in claims and group(self.nodes, r) == values}
 
     @staticmethod
-    def _left(slots: Slots, positions: Sequence[int], claimed: dict[int, int]) -> list[int]:
+    def _unclaimed_left(slots: Slots, positions: Sequence[int], claimed: dict[int, int]) -> list[int]:
         """Units left unclaimed at ``positions``: own node first, then tree order."""
         left = []
         for position in positions:
@@ -313,36 +313,36 @@ class Ledger:
         held = slots.counts.copy()
         by_group: dict[Path, dict[int, int]] = {}
         for record, n in claims.items():
-            by_group.setdefault(slots.group(self.nodes, record), {})[record.index] = n
+            by_group.setdefault(slots.group_of_node(self.nodes, record), {})[record.index] = n
         for values, claimed in by_group.items():
             positions = groups.get(values)
             if positions is not None:
-                held[positions] = self._left(slots, positions, claimed)
+                held[positions] = self._unclaimed_left(slots, positions, claimed)
         return held
 
-    def _settle(self, key: ClaimKey, slots: Slots, held: Ints) -> None:
+    def _set_unclaimed(self, key: ClaimKey, slots: Slots, held: Ints) -> None:
         before = slots.held
         slots.leave_unclaimed(held)
         for position in np.flatnonzero(held != before).tolist():
-            self._changed(key, slots, position, int(held[position] - before[position]), None)
+            self._add_unclaimed(key, slots, position, int(held[position] - before[position]), None)
 
-    def _changed(self, key: ClaimKey, slots: Slots, position: int, by: int, claimant: Pod | None) -> None:
+    def _add_unclaimed(self, key: ClaimKey, slots: Slots, position: int, by: int, claimant: Pod | None) -> None:
         """So many more slots of a node are unclaimed now."""
         index = int(slots.index[position])
-        self.nodes.table.charge(index, slots.vector * by)
+        self.nodes.table.charge_node(index, slots.vector * by)
         slots.attach_at(self.nodes, position)
         if inner(slots.assignment.shape) is not None:
-            self.nodes.numa.held(key, self.nodes.at[index].name, int(slots.held[position]), claimant)
+            self.nodes.numa.set_unclaimed(key, self.nodes.at[index].name, int(slots.held[position]), claimant)
 
     # -- from assignments to slots ----------------------------------------------------------------------------
 
-    def slots(self, assignment: Assignment) -> Slots:
+    def slots_of_assignment(self, assignment: Assignment) -> Slots:
         """Slots of an assignment whose slices name their nodes."""
         vector = self.nodes.table.vector(assignment.takes)
         packing = assignment.packing
         if packing is not None and self._current(packing[0]):
             tree, leaves, counts = packing
-            return Slots(assignment, tree.where(leaves), counts, counts, vector)
+            return Slots(assignment, tree.columns_of_leaves(leaves), counts, counts, vector)
         on: dict[int, int] = {}
         for part in assignment.slices:
             for name, count in part.nodes:
@@ -377,7 +377,7 @@ class Ledger:
         if tree is None or domain is None:
             return
         bounds = tree.bounds[tree.last]
-        index = tree.where(np.arange(bounds[domain], bounds[domain + 1]))
+        index = tree.columns_of_leaves(np.arange(bounds[domain], bounds[domain + 1]))
         yield from self._packed_on(index, part.count, claims, vector)
 
     def _packed_on(self, index: Ints, count: int, claims: Claims, vector: Ints) -> Iterator[tuple[int, int]]:

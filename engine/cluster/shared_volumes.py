@@ -82,7 +82,7 @@ class SharedVolumes:
             for record in on if limit in limits else ():
                 self._charge(record, limit, 1)
 
-    def missing(self, volumes: Sequence[str], limit: str) -> Ints:
+    def count_unattached(self, volumes: Sequence[str], limit: str) -> Ints:
         """How many of these volumes are not attached yet: (nodes,) int64, by table index."""
         found = np.full(self._table.size, len(volumes), np.int64)
         for volume in volumes:
@@ -94,4 +94,4 @@ class SharedVolumes:
     def _charge(self, record: Located, limit: str, count: int) -> None:
         # While no node limits the driver there is no row; `charge_new` charges what is attached once one does.
         if limit in self._table.rows:
-            self._table.charge(record.index, self._table.vector({limit: 1}, pods=0) * count)
+            self._table.charge_node(record.index, self._table.vector({limit: 1}, pods=0) * count)

@@ -2,7 +2,7 @@
 
 Rules
 - Every change is keyed (node name, pod key, workload), so applying an event twice changes nothing.
-- free = allocatable - pods - slots held by reservations that no pod claims. Equal contents give equal ``free``,
+- free = allocatable - pods - slots held by reservations that no pod claims. Equal contents give equal ``free_on_node``,
   whatever order the events came in.
 - ``begin`` .. ``rollback`` undoes everything in between (``engine.cluster.undo_log``): no copy of the state is made.
 - ``version`` grows with every change; after a rollback it is what it was at ``begin``, as the contents are.
@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from engine.cluster.affinity_index import AffinityIndex, PodGroup, held_group
+from engine.cluster.affinity_index import AffinityGroup, AffinityIndex, held_group
 from engine.cluster.assignment import Assignment, outline
 from engine.cluster.nodes import Nodes
 from engine.cluster.reservations import HeldSlots, Ledger, Slots
@@ -71,12 +71,12 @@ class ClusterState:
         """Take in a flavor; True where it changed."""
         old = self.cluster.set_flavor(flavor)
         undo = partial(self.remove_flavor, flavor.name) if old is None else partial(self.set_flavor, old)
-        return self._changed(undo) if old != flavor else False
+        return self._log_change(undo) if old != flavor else False
 
     def remove_flavor(self, name: str) -> bool:
         """Forget a flavor; what is held stays held. True where it was known."""
         old = self.cluster.remove_flavor(name)
-        return False if old is None else self._changed(partial(self.set_flavor, old))
+        return False if old is None else self._log_change(partial(self.set_flavor, old))
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -94,7 +94,7 @@ class ClusterState:
         # before any node publishes it: it is charged from now on.
         if len(self.cluster.table.rows) > resources:
             self._charge_new(tuple(self.cluster.table.rows)[resources:])
-        return self._changed(partial(self.remove_node, node.name) if old is None else partial(self.set_node, old))
+        return self._log_change(partial(self.remove_node, node.name) if old is None else partial(self.set_node, old))
 
     def _charge_new(self, resources: Collection[str]) -> None:
         """Charge what was asked for of resources that no node had until now."""
@@ -104,20 +104,20 @@ class ClusterState:
             if any(resource in takes for resource in resources):
                 index = self.cluster.record(pod.node).index
                 # No pod beside the amounts: each pod was counted when it came.
-                table.charge(index, table.vector({name: takes.get(name, 0) for name in resources}, pods=0))
-        self.ledger.charge_new(resources, self._log.held())
+                table.charge_node(index, table.vector({name: takes.get(name, 0) for name in resources}, pods=0))
+        self.ledger.charge_new(resources, self._log.restored_slots())
         self.cluster.volumes.charge_new(resources)
 
     def remove_node(self, name: str) -> bool:
         """Forget a node. Its pods and held slots stay charged to its name, should it come back."""
         old = self.cluster.remove_node(name)
-        return False if old is None else self._changed(partial(self.set_node, old))
+        return False if old is None else self._log_change(partial(self.set_node, old))
 
     def flavors_on(self, node: str) -> Collection[str]:
         """The names of the flavors that a node is of; of all flavors where the node is not known."""
         return self.cluster.flavors_on(node)
 
-    def free(self, node: str) -> dict[str, int]:
+    def free_on_node(self, node: str) -> dict[str, int]:
         """Allocatable less pods and held slots, by resource; negative where over-committed. {} for an unknown name."""
         record, table = self.cluster.by_name.get(node), self.cluster.table
         if record is None:
@@ -138,7 +138,7 @@ class ClusterState:
         if old == machine:
             return False
         undo = partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
-        return self._changed(undo, matters=numa.set_machine(machine))
+        return self._log_change(undo, matters=numa.set_machine(machine))
 
     def remove_machine(self, node: str) -> bool:
         """Forget what is inside a node: it is counted by its amounts alone. True where it was known."""
@@ -146,14 +146,14 @@ class ClusterState:
         if old is None:
             return False
         self.cluster.numa.remove_machine(node)
-        return self._changed(partial(self.set_machine, old))
+        return self._log_change(partial(self.set_machine, old))
 
-    def settle(self) -> None:
+    def finish_listing(self) -> None:
         """Every pod that there is was taken in: what nodes publish counts them (`engine.numa.node_zones`)."""
-        self.cluster.numa.settle()
+        self.cluster.numa.mark_counted()
         self.version += 1
 
-    def inside(self, node: str) -> State | None:
+    def state_inside(self, node: str) -> State | None:
         """What is left inside a node, with all that was decided; None where its inside is not known."""
         return self.cluster.numa.state(node)
 
@@ -179,7 +179,7 @@ class ClusterState:
 
         ``coming``: keys of bound pods that are not settled yet; ``ending``: keys of pods that may end meanwhile.
         """
-        return self.cluster.numa.free(node, coming, ending)
+        return self.cluster.numa.free_on_node(node, coming, ending)
 
     def hold_placements(self, workload: str, pod_set: str, node: str, placements: Sequence[NumaPlacement]) -> None:
         """Give unclaimed slots the zones that were decided for them before, in another transaction or process."""
@@ -205,7 +205,7 @@ class ClusterState:
         # A newer version on the same node keeps what is known of its zones; on another node the pod is a newcomer.
         self._charge(pod, 1, before if old is not None and old.node == pod.node else NEVER)
         undo = partial(self.remove_pod, pod.key, deallocated=away) if old is None else partial(self.set_pod, old)
-        return self._changed(undo)
+        return self._log_change(undo)
 
     def mark_terminating(self, key: str) -> None:
         """A pod was told to end: it takes what it took until it is gone, and counts no more where pods are spread."""
@@ -213,10 +213,10 @@ class ClusterState:
         if pod is None or pod.terminating:
             return
         record, ends = self.cluster.record(pod.node), msgspec.structs.replace(pod, terminating=True)
-        self.affinity_index.note(pod, record, -1)
-        self.affinity_index.note(ends, record, 1)
+        self.affinity_index.count_pod(pod, record, -1)
+        self.affinity_index.count_pod(ends, record, 1)
         self._pods[key] = ends
-        self._changed(partial(self.set_pod, pod))
+        self._log_change(partial(self.set_pod, pod))
 
     def remove_pod(self, key: str, *, deallocated: bool = False) -> bool:
         """Give back what a pod took; a slot it claimed is held again. True where it was known.
@@ -229,19 +229,19 @@ class ClusterState:
         self._charge(old, -1)
         if deallocated:
             self.cluster.devices.think_away(key)
-        return self._changed(partial(self.set_pod, old))
+        return self._log_change(partial(self.set_pod, old))
 
     def _charge(self, pod: Pod, sign: int, before: Before = NEVER) -> Before:
         table = self.cluster.table
         record = self.cluster.record(pod.node)
         vector = table.vector(pod.takes)
-        table.charge(record.index, vector if sign > 0 else -vector)
+        table.charge_node(record.index, vector if sign > 0 else -vector)
         self.cluster.volumes.count(record, pod.attached.shared, sign)
         self.cluster.devices.waiting.add(pod.node, pod.devices, sign)
         record.count_pod(sign)
         if not record.pods:
-            self.cluster.emptied(record)
-        self.affinity_index.note(pod, record, sign)
+            self.cluster.drop_empty_record(record)
+        self.affinity_index.count_pod(pod, record, sign)
         # The zones learn of the pod before its claim does: the claim
         # hands the pod the zones of a slot, for which it has to be there.
         numa = self.cluster.numa
@@ -250,7 +250,7 @@ class ClusterState:
         else:
             before = numa.remove_pod(pod)
         if pod.claim is not None:
-            self.ledger.claim(pod.claim, record, sign, pod)
+            self.ledger.fill_slot(pod.claim, record, sign, pod)
         return before
 
     # -- reservations -----------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class ClusterState:
         return {name: slots.assignment for name, slots in self.ledger.held.get(workload, {}).items()}
 
     def reserve(self, workload: str, assignments: Sequence[Assignment]) -> None:
-        """Hold these slots; replaces whatever the workload held. Slices without nodes are packed as by ``restore``."""
+        """Hold these slots; replaces whatever the workload held. ``restore_slots`` packs slices without nodes alike."""
         slots = {}
         for assignment in assignments:
             if assignment.packing is None and any(part.count and not part.nodes for part in assignment.slices):
@@ -274,10 +274,10 @@ class ClusterState:
                 self.tree(assignment.flavor)
                 slots[assignment.pod_set] = self.ledger.restored(workload, assignment)
             else:
-                slots[assignment.pod_set] = self.ledger.slots(assignment)
-        self._put(workload, slots)
+                slots[assignment.pod_set] = self.ledger.slots_of_assignment(assignment)
+        self._put_slots(workload, slots)
 
-    def restore(self, workload: str, assignments: Sequence[Assignment]) -> None:
+    def restore_slots(self, workload: str, assignments: Sequence[Assignment]) -> None:
         """Hold slots read back from the API server (values and counts, perhaps no nodes).
 
         Never fails: where there is no room the node is over-committed, and a slice whose domain is unknown is held as
@@ -288,15 +288,17 @@ class ClusterState:
         # The old slots go first: packing looks for room, and would see that of the workload itself as taken.
         replaced = dict(self.ledger.held.get(workload, {}))
         if replaced:
-            self._put(workload, {}, replaced={})  # what was decided inside the nodes is kept for what follows
+            self._put_slots(workload, {}, replaced={})  # what was decided inside the nodes is kept for what follows
         self.tree("")
-        self._put(workload, {part.pod_set: self.ledger.restored(workload, part) for part in assignments}, replaced)
+        self._put_slots(
+            workload, {part.pod_set: self.ledger.restored(workload, part) for part in assignments}, replaced
+        )
 
-    def release(self, workload: str) -> bool:
+    def release_workload(self, workload: str) -> bool:
         """Give back everything the workload holds; True where it held anything."""
         if workload not in self.ledger.held:
             return False
-        self._put(workload, {})
+        self._put_slots(workload, {})
         return True
 
     def release_all(self, workloads: Iterable[str]) -> None:
@@ -307,7 +309,7 @@ class ClusterState:
         self._tell_all(before, -1)
         self.version += 1
         if self._log.open:
-            self._log.note(partial(self._put_all_back, before), before.values())
+            self._log.record_change(partial(self._put_all_back, before), before.values())
 
     def _put_all_back(self, before: dict[str, dict[str, Slots]]) -> None:
         self.ledger.put_back(before)
@@ -319,7 +321,7 @@ class ClusterState:
             self._tell_numa(workload, before, after)
             self._note_held(slots, sign)
 
-    def _put(self, workload: str, slots: dict[str, Slots], replaced: Mapping[str, Slots] | None = None) -> None:
+    def _put_slots(self, workload: str, slots: dict[str, Slots], replaced: Mapping[str, Slots] | None = None) -> None:
         """``replaced``: what the slots replace, where that was given back just before."""
         before = self.ledger.put(workload, slots)
         self._tell_numa(workload, before if replaced is None else replaced, slots)
@@ -327,7 +329,7 @@ class ClusterState:
         self._note_held(slots, 1)
         self.version += 1
         if self._log.open:
-            self._log.note(partial(self._put, workload, before), (before,))
+            self._log.record_change(partial(self._put_slots, workload, before), (before,))
 
     def _tell_numa(self, workload: str, before: Mapping[str, Slots], after: Mapping[str, Slots]) -> None:
         for name in {**before, **after}:
@@ -357,7 +359,7 @@ class ClusterState:
 
     def unclaimed_by_node(self, workload: str, pod_set: str) -> Iterator[tuple[str, int]]:
         """(node, slots there that no pod claims), in the order of the slots."""
-        return self.cluster.numa.units((workload, pod_set), None)
+        return self.cluster.numa.unclaimed_slots((workload, pod_set), None)
 
     # -- transactions -----------------------------------------------------------------------------------------
 
@@ -365,7 +367,7 @@ class ClusterState:
         """Open a transaction; they nest."""
         if not self._log.open and self.cluster.stale:
             self.rebuild()  # inside, it would give slots a home that the rollback takes away again
-        return self._log.begin(self.version, self.cluster.numa.begin())
+        return self._log.open_transaction(self.version, self.cluster.numa.begin())
 
     def rollback(self, checkpoint: Checkpoint) -> None:
         """Undo every change since ``checkpoint`` and close its transaction and those inside it."""
@@ -391,10 +393,10 @@ class ClusterState:
         if not self._log.open:
             self.cluster.numa.commit()
 
-    def _changed(self, undo: Callable[[], object], *, matters: bool = True) -> bool:
+    def _log_change(self, undo: Callable[[], object], *, matters: bool = True) -> bool:
         self.version += matters
         if self._log.open:
-            self._log.note(undo)
+            self._log.record_change(undo)
         return matters
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -411,11 +413,11 @@ class ClusterState:
         # in its log name nodes that only a rollback needs again.
         kept = None if self._log.open else self.ledger.records()
         moves = self.cluster.rebuild(kept)
-        self.ledger.moved(moves)
+        self.ledger.reindex_nodes(moves)
         # Slots that a rollback brings back name nodes by their place in the table too.
-        for parts in self._log.held():
+        for parts in self._log.restored_slots():
             for slots in parts.values():
-                slots.moved(moves)
+                slots.reindex_nodes(moves)
         # A list, because `put` takes the workload out of the table that is walked here.
         for workload in [w for w, parts in self.ledger.held.items() if any(s.homeless for s in parts.values())]:
             parts = self.ledger.held[workload]
@@ -431,7 +433,7 @@ class ClusterState:
     def _rehomed(self, workload: str, slots: Slots) -> Slots:
         return self.ledger.restored(workload, slots.assignment) if slots.homeless else slots
 
-    def pod_groups(self) -> Iterator[PodGroup]:
+    def pod_groups(self) -> Iterator[AffinityGroup]:
         """Pods, and held slots whose pod set is known, by namespace and labels: for inter-pod constraints."""
         yield from self.affinity_index.groups(self._pods, self.cluster.by_name)
         for parts in self.ledger.held.values():

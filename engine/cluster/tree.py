@@ -23,7 +23,7 @@ SHAPES_KEPT: Final = 64
 
 
 class Tree:
-    """``size`` leaves; leaf i is node ``names[i]`` at ``paths[i]`` (one value a level), in the table at ``where(i)``.
+    """``size`` leaves; leaf i is node ``names[i]`` at ``paths[i]`` (one value a level).
 
     ``bounds[r]``: leaf offsets of the domains of rank r (length domains + 1). ``children[r]``: the same, counted in
     domains of rank r + 1. ``lo``: table index of leaf 0 where the leaves lie side by side in the table, else ``index``
@@ -58,25 +58,25 @@ class Tree:
         # grid: `Counts.grid` reads it as a matrix without a copy.
         return np.zeros(max(rows * columns, self.size), np.int64)[: self.size]
 
-    def rank(self, level: str) -> int | None:
+    def rank_of_level(self, level: str) -> int | None:
         """The rank of a level key; None where the flavor has no such level."""
         levels = self.flavor.levels
         return levels.index(level) if level in levels else None
 
-    def domains(self, rank: int) -> int:
+    def count_domains(self, rank: int) -> int:
         """How many domains there are at ``rank``."""
         return len(self.bounds[rank]) - 1
 
     def lost(self, level: str) -> bool:
         """Whether no node has a value of a level (`engine.cluster.levels`); False for one of another flavor."""
-        rank = self.rank(level)
+        rank = self.rank_of_level(level)
         return rank is not None and bool(self.size) and not self.paths[0][rank]
 
     def path(self, rank: int, domain: int) -> Path:
         """The values of a domain, widest first (the node's name is not part of it)."""
         return self.paths[int(self.bounds[rank][domain])][: rank + 1]
 
-    def where(self, leaves: Ints) -> Ints:
+    def columns_of_leaves(self, leaves: Ints) -> Ints:
         """Table indices of leaves."""
         found: Ints = leaves + self.lo if self.index is None else self.index[leaves]
         return found
@@ -87,7 +87,7 @@ class Tree:
             return self
         found = self._cuts.get(rank)
         if found is None:
-            paths = [self.path(rank, domain) for domain in range(self.domains(rank))]
+            paths = [self.path(rank, domain) for domain in range(self.count_domains(rank))]
             flavor = structs.replace(self.flavor, levels=self.flavor.levels[: rank + 1])
             # The index of a cut tree counts domains and leads to no node: it answers questions about counts alone.
             found = Tree(flavor, ["/".join(path) for path in paths], paths, np.arange(len(paths)))
@@ -119,11 +119,11 @@ class Tree:
     def domain_of(self) -> dict[Path, int]:
         """Values of a domain of the narrowest level -> its number."""
         # Not by the leaf rank: several nodes may share a domain of the narrowest level, and slices name domains.
-        return {self.path(self.last, d): d for d in range(self.domains(self.last))}
+        return {self.path(self.last, d): d for d in range(self.count_domains(self.last))}
 
     def find(self, rank: int, path: Path) -> int | None:
         """The domain of ``rank`` with these values; None where there is none."""
-        return next((d for d in range(self.domains(rank)) if self.path(rank, d) == path), None)
+        return next((d for d in range(self.count_domains(rank)) if self.path(rank, d) == path), None)
 
     def leaves_among(self, index: Ints) -> Ints:
         """The leaves among table indices (in their order); indices of other nodes are dropped."""

@@ -29,13 +29,13 @@ class UndoLog:
         self.open: list[Checkpoint] = []
         self._undo: list[tuple[Callable[[], object], Collection[dict[str, Slots]]]] = []
 
-    def begin(self, version: int, numa: Mark) -> Checkpoint:
+    def open_transaction(self, version: int, numa: Mark) -> Checkpoint:
         """Open a transaction."""
         checkpoint = Checkpoint(len(self.open), len(self._undo), version, numa)
         self.open.append(checkpoint)
         return checkpoint
 
-    def note(self, undo: Callable[[], object], held: Collection[dict[str, Slots]] = ()) -> None:
+    def record_change(self, undo: Callable[[], object], held: Collection[dict[str, Slots]] = ()) -> None:
         """A change was made while a transaction is open; ``held``: the slots that come back when it is undone."""
         self._undo.append((undo, held))
 
@@ -56,7 +56,7 @@ class UndoLog:
         if not self.open:
             self._undo.clear()
 
-    def held(self) -> Iterator[dict[str, Slots]]:
+    def restored_slots(self) -> Iterator[dict[str, Slots]]:
         """The slots that come back with a rollback."""
         return (slots for _, held in self._undo for slots in held)
 

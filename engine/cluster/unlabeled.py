@@ -49,9 +49,9 @@ def helpful(state: ClusterState, flavor: str, pod_set: PodSet) -> tuple[Unlabele
 
 def _fitting(state: ClusterState, flavor: str, pod_set: PodSet) -> Iterator[Unlabeled]:
     known, table = state.flavors.get(flavor), state.cluster.table
-    if known is None or table.lacking(table.needs(pod_set)):
+    if known is None or table.lacking_resources(table.needs(pod_set)):
         return
-    which, needs = NodeFilter.of(pod_set, known.tolerations), table.vector(pod_set.takes)
+    which, needs = NodeFilter.for_pod_set(pod_set, known.tolerations), table.vector(pod_set.takes)
     asked = np.flatnonzero(needs)
     for one in unlabeled(state, flavor):
         index = np.array([state.cluster.by_name[one.node].index])

@@ -35,7 +35,7 @@ def closed(
     if not all(name for _, name in slots):
         state.tree("")  # nodes may change their place in the table here, and not below
     look = _SlotCheck(
-        state, known, levels, NodeFilter.of(pod_set, known.tolerations if known is not None else ()), pod_set
+        state, known, levels, NodeFilter.for_pod_set(pod_set, known.tolerations if known is not None else ()), pod_set
     )
     # All hosts of a job are looked at in one go: with 1,250 of them
     # single looks cost more in numpy calls than in comparisons.
@@ -114,7 +114,7 @@ class _SlotCheck(msgspec.Struct, frozen=True, dict=True):
         if found is None:
             return np.array([], np.int64)
         first, last = tree.bounds[tree.last][found : found + 2].tolist()
-        return tree.where(np.arange(first, last, dtype=np.int64))
+        return tree.columns_of_leaves(np.arange(first, last, dtype=np.int64))
 
     @cached_property
     def _by_values(self) -> dict[Path, list[int]]:

@@ -20,12 +20,12 @@ class ChangeLog:
 
     def add(self, name: str) -> None:
         """A node changed."""
-        # All at once: a reader that is behind gets None from `since`, and never a part of the changes.
+        # All at once: a reader that is behind gets None from `changed_since`, and never a part of the changes.
         if len(self._names) >= _KEPT:
             self._start += len(self._names)
             self._names = []
         self._names.append(name)
 
-    def since(self, place: int) -> set[str] | None:
+    def changed_since(self, place: int) -> set[str] | None:
         """The nodes that changed from a place on; None where that is not known any more: all may have."""
         return set(self._names[place - self._start :]) if place >= self._start else None

@@ -30,7 +30,7 @@ def domains_of(ask: DeviceAsk) -> tuple[str, ...]:
     # Nearly all claims are of other drivers, and the text tells that without parsing it.
     if DRIVER not in ask.key:
         return ()
-    return tuple(dict.fromkeys([uid for spec in msgspec.json.decode(ask.key) for uid in _named(spec)]))
+    return tuple(dict.fromkeys([uid for spec in msgspec.json.decode(ask.key) for uid in _domain_names(spec)]))
 
 
 def domain_of(ask: DeviceAsk | None) -> str:
@@ -40,7 +40,7 @@ def domain_of(ask: DeviceAsk | None) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def _named(spec: object) -> Iterator[str]:
+def _domain_names(spec: object) -> Iterator[str]:
     """Whatever a tenant wrote there is stored: what is no such configuration is passed over."""
     for config in _list(_field(_field(spec, "devices"), "config")):
         opaque = _field(config, "opaque")

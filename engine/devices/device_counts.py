@@ -23,7 +23,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.claims.asks import DeviceAsk
 from engine.claims.budget import Budget
-from engine.claims.counting.looks import DeviceState, DeviceView, NodeDevices
+from engine.claims.counting.looks import DeviceUse, DeviceView, NodeDevices
 from engine.devices.changes import ChangeLog
 from engine.devices.free_numbers import ManyNodes
 from engine.devices.kinds import CALL_STEPS, MOST_PODS, Kind
@@ -60,7 +60,7 @@ class _Looks:
         self._nodes = nodes
         self._by_view: WeakKeyDictionary[DeviceView, NodeCounts] = WeakKeyDictionary()
 
-    def of(self, view: DeviceView) -> Ints:
+    def count_by_look(self, view: DeviceView) -> Ints:
         """``(nodes,) int64``, the same for nodes whose devices look the same."""
         places = self._nodes.places
         counts = self._by_view.get(view)
@@ -68,9 +68,9 @@ class _Looks:
             counts = self._by_view[view] = NodeCounts()
 
         def one(name: str) -> int:
-            return view.number(self._nodes.devices(name).now.hardware)
+            return view.number_of_look(self._nodes.devices(name).now.hardware)
 
-        return counts.values(self._nodes.there, places, Counting(one, lambda: each(places.names(), one)))
+        return counts.values(self._nodes.there, places, Counting(one, lambda: each(places.nodes_by_place(), one)))
 
 
 class _Numbers:
@@ -82,16 +82,16 @@ class _Numbers:
         self._nodes = nodes
         self._devices = devices
         self._log = log = nodes.there if bare else nodes.free
-        self.looks = looks.of
+        self.looks = looks.count_by_look
         self._states = NodeCounts()
-        self._ids: dict[DeviceState, int] = {}
+        self._ids: dict[DeviceUse, int] = {}
         self._number = numbers()
         self._spare: Ints = np.zeros(0, np.int64)
         self.all = ManyNodes(*(nodes.places, log, nodes.there, devices, self.looks, self.states), bare=bare)
 
     def lend(self) -> Ints:
         """Memory for a number of each node, for questions that are asked one at a time."""
-        size = len(self._nodes.places.names())
+        size = len(self._nodes.places.nodes_by_place())
         if len(self._spare) != size:
             self._spare = np.zeros(size, np.int64)
         return self._spare
@@ -143,7 +143,7 @@ class DeviceCounts:
         self._round = Budget(CALL_STEPS)  # for who is new in it
         self._shares: dict[str, Budget] = {}  # the same of a namespace that left something in the round before
 
-    def counts(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
+    def count_by_node(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
         """By table index, how many more pods fit each node. Do not modify; it holds until the next question."""
         budget, kind = budget or Budget(CALL_STEPS), self._kinds.counted(ask)
         # Beside those that wait, which devices they get matters, and not only how many.
@@ -156,8 +156,8 @@ class DeviceCounts:
             self._left[ask] = {self._kinds.tenant(ask)}
         return found
 
-    def emptied(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
-        """As ``counts``, if no claim held anything, and nobody waited."""
+    def count_if_unclaimed(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
+        """As ``count_by_node``, if no claim held anything, and nobody waited."""
         budget, kind = budget or Budget(CALL_STEPS), self._kinds.counted(ask)
         found = self._divided(kind, self._bare, budget)
         if found is not None:
@@ -165,7 +165,7 @@ class DeviceCounts:
         return kind.bare.values(self._nodes.there, self._nodes.places, self._counting_bare(ask, budget))
 
     def uncounted(self, ask: DeviceAsk, tenant: str = "") -> int:
-        """On how many nodes it is not known yet how many such pods fit: ``counts`` or ``emptied`` is 0 there.
+        """Nodes of which it is not known yet how many such pods fit: ``count_by_node`` (or its like) is 0 there.
 
         Counts them, or goes on with that where it has its turn, as far as one call goes. ``tenant``: the namespace that
         asks.
@@ -179,10 +179,11 @@ class DeviceCounts:
             if ask == self._turn:  # what was counted of it is gone, as there were too many kinds
                 self._turn, budget = None, Budget(CALL_STEPS)
             # One budget for both counts, since a cycle needs both before it can say that a workload never fits.
-            self.counts(ask, budget)
-            self.emptied(ask, budget)
+            self.count_by_node(ask, budget)
+            self.count_if_unclaimed(ask, budget)
         left = len(tallies.now.left | tallies.bare.left)
-        # `counts` notes the ask for whoever owns the kind, which may be another namespace than the one that asks.
+        # `count_by_node` notes the ask for whoever owns the kind, which may be another namespace than the one that
+        # asks.
         self._left.pop(ask, None)
         if left:
             self._left[ask] = asked | {tenant}
@@ -208,16 +209,16 @@ class DeviceCounts:
             self._left.clear()
         return self._turn is not None
 
-    def charge(self, steps: int) -> None:
+    def spend_steps(self, steps: int) -> None:
         """Take steps that something else took from those of this round, and of who is new in it."""
-        self._round.charge(steps)
+        self._round.spend_steps(steps)
 
-    def make(self, kind: Kind) -> None:
+    def compile_kind(self, kind: Kind) -> None:
         """Have a kind compiled, as this round's, whatever is left of it: somebody asks for what it is like."""
         own = Budget()
         before = own.left
-        kind.begin(own)
-        self.charge(before - own.left)
+        kind.begin_counting(own)
+        self.spend_steps(before - own.left)
 
     @property
     def unfinished(self) -> bool:
@@ -241,14 +242,14 @@ class DeviceCounts:
         What a kind itself knows of nodes is not needed for that. Numbers that have to be corrected are so for all
         kinds: that takes the steps of one call, whoever asks first.
         """
-        if not isinstance(kind, Kind) or kind.forms is None or kind.refused or budget.left <= 0:
+        if not isinstance(kind, Kind) or kind.forms is None or kind.is_refused or budget.left <= 0:
             return None
         # A kind that left nodes goes on with its own numbers (`_go_on`).
         if kind.now.left or kind.bare.left:
             return None
         own = Budget(CALL_STEPS)
         found = self._kinds.free.divided(kind.forms, MOST_PODS, numbers.all, own, numbers.lend())
-        budget.charge(CALL_STEPS - own.left)
+        budget.spend_steps(CALL_STEPS - own.left)
         return found
 
     def _counting(self, ask: DeviceAsk, budget: Budget) -> Counting:
@@ -257,7 +258,7 @@ class DeviceCounts:
 
         def whole() -> tuple[Ints, set[str]]:
             places = [self._nodes.places.index(name) for name in self._nodes.awaited()]
-            return self._together(ask, self._now, one, budget, [place for place in places if place is not None])
+            return self._count_together(ask, self._now, one, budget, [place for place in places if place is not None])
 
         return Counting(one, None if ask.varies else whole)
 
@@ -265,9 +266,9 @@ class DeviceCounts:
         def one(name: str) -> int | None:
             return self._nodes.bare(name, ask, budget)
 
-        return Counting(one, None if ask.varies else lambda: self._together(ask, self._bare, one, budget, ()))
+        return Counting(one, None if ask.varies else lambda: self._count_together(ask, self._bare, one, budget, ()))
 
-    def _together(
+    def _count_together(
         self,
         ask: DeviceAsk,
         numbers: _Numbers,
@@ -280,28 +281,28 @@ class DeviceCounts:
         Nodes at ``awaited`` each by itself; others by numbers of free devices, and where these do not decide, those
         that look the same once.
         """
-        kind, names = self._kinds.kind(ask), self._nodes.places.names
+        kind, names = self._kinds.kind(ask), self._nodes.places.nodes_by_place
         # Not even compiled within this budget: all nodes are left, and the next turn begins there.
-        if not kind.begin(budget, len(names())):
+        if not kind.begin_counting(budget, len(names())):
             return np.zeros(len(names()), np.int64), set(names())
         values = None
-        if kind.forms is not None and not kind.refused:
-            values = self._kinds.free.pods(kind.forms, MOST_PODS, numbers.all, budget)
+        if kind.forms is not None and not kind.is_refused:
+            values = self._kinds.free.count_pods(kind.forms, MOST_PODS, numbers.all, budget)
         if values is None:
-            return grouped(names(), numbers.looks(kind.view), _apart(numbers.states(), awaited), one)
+            return grouped(names(), numbers.looks(kind.view), _number_apart(numbers.states(), awaited), one)
         # Division decides everywhere, so no look or state of a node is needed at all.
         if not awaited and values.min(initial=0) >= 0:
             return values, set()
         open_ = values < 0
         open_[awaited] = True
         places = np.flatnonzero(open_)
-        looks, states = numbers.looks(kind.view), _apart(numbers.states(), awaited)
+        looks, states = numbers.looks(kind.view), _number_apart(numbers.states(), awaited)
         found, left = grouped([names()[place] for place in places.tolist()], looks[places], states[places], one)
         values[places] = found
         return values, left
 
 
-def _apart(states: Ints, places: Sequence[int]) -> Ints:
+def _number_apart(states: Ints, places: Sequence[int]) -> Ints:
     """The same, with a number of its own for the node at each of some places."""
     if not places:
         return states

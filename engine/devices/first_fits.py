@@ -98,7 +98,7 @@ class FirstFits:
         }
         self._found: list[FirstFit] = []
 
-    def of(self, at: int) -> FirstFit:
+    def fit_after(self, at: int) -> FirstFit:
         """What the pod after so many others is given. After one of whom that is not known, it is of nobody."""
         while len(self._found) <= at and not (self._found and self._found[-1].unknown):
             self._found.append(self._next())
@@ -118,7 +118,7 @@ class FirstFits:
         if not found.allocated:
             return FirstFit(unknown=found.message, none=True)
         # Before the devices count as in use: pods on other nodes may take them first, and everything after is a guess.
-        if not hardware.common.isdisjoint(found.devices()):
+        if not hardware.common.isdisjoint(found.allocated_devices()):
             return FirstFit(unknown=COMMON)
         # The next pod finds these taken. Held devices are not added, for its own claims hold them anyway.
         self._in_use = self._in_use.with_uses(found.uses(), shares=hardware.features.consumable_capacity)

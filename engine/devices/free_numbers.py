@@ -51,15 +51,15 @@ class _Form:
         """Nodes have other devices than before."""
         self.costly = False
 
-    def free(self, nodes: ManyNodes, budget: Budget) -> Ints | None:
+    def count_free(self, nodes: ManyNodes, budget: Budget) -> Ints | None:
         """``(nodes,) int64``, or `NOT_SIMPLE`; None where the budget does not do."""
 
         def one(name: str) -> int | None:
-            found = self.counter.free(nodes.devices(name), budget)
+            found = self.counter.count_free(nodes.devices(name), budget)
             return None if budget.left < 0 else found
 
         def whole() -> tuple[Ints, set[str]]:
-            return grouped(nodes.places.names(), nodes.looks(self.counter.view), nodes.states(), one)
+            return grouped(nodes.places.nodes_by_place(), nodes.looks(self.counter.view), nodes.states(), one)
 
         counts = self.bare if nodes.bare else self.now
         found = counts.values(nodes.log, nodes.places, Counting(one, whole))
@@ -76,17 +76,19 @@ class _Together(msgspec.Struct):
     numbers: NodeCounts = msgspec.field(default_factory=NodeCounts)
     known: dict[Grouping, int] = msgspec.field(default_factory=dict)
 
-    def of(self, forms: Sequence[_Form], nodes: ManyNodes, budget: Budget) -> Ints | None:
+    def count_together(self, forms: Sequence[_Form], nodes: ManyNodes, budget: Budget) -> Ints | None:
         """``(nodes,) int64``, a number of ``known``, or `NOT_SIMPLE`; None where the budget does not do."""
 
         def one(name: str) -> int | None:
             devices = nodes.devices(name)
-            found = grouping([form.counter.devices(devices, budget) for form in forms])
+            found = grouping([form.counter.matching_devices(devices, budget) for form in forms])
             if budget.left < 0:
                 return None
             return NOT_SIMPLE if found is None else self.known.setdefault(found, len(self.known))
 
-        found = self.numbers.values(nodes.there, nodes.places, Counting(one, lambda: each(nodes.places.names(), one)))
+        found = self.numbers.values(
+            nodes.there, nodes.places, Counting(one, lambda: each(nodes.places.nodes_by_place(), one))
+        )
         if not self.numbers.left:
             return found
         # The numbers that were found are dropped, and ``known`` stays: equal groups keep their number.
@@ -117,13 +119,13 @@ class FreeNumbers:
     def divided(
         self, wanted: Mapping[Form, int], limit: int, nodes: ManyNodes, budget: Budget, out: Ints
     ) -> Ints | None:
-        """As `pods`, where all these forms were asked for before and decide on all nodes; None elsewhere.
+        """As `count_pods`, where all these forms were asked for before and decide on all nodes; None elsewhere.
 
         ``out`` lends memory of that size.
         """
         if not all(map(self._forms.__contains__, wanted)) or (forms := tuple(wanted)) in self._undecided:
             return None
-        found = self.pods(wanted, limit, nodes, budget, out)
+        found = self.count_pods(wanted, limit, nodes, budget, out)
         # Any node below 0 is `NOT_SIMPLE`: division does not decide there, and the caller has to count it otherwise.
         if found is None or np.minimum.reduce(found, initial=0) >= 0:
             return found
@@ -132,7 +134,7 @@ class FreeNumbers:
         self._undecided.add(forms)
         return None
 
-    def pods(
+    def count_pods(
         self, wanted: Mapping[Form, int], limit: int, nodes: ManyNodes, budget: Budget, out: Ints | None = None
     ) -> Ints | None:
         """``(nodes,) int64``: on how many times these devices are free, `NOT_SIMPLE` where more than that decides.
@@ -144,13 +146,13 @@ class FreeNumbers:
         forms, own = [self._form(form) for form in wanted], Budget(budget.left)
         if any(form.costly for form in forms):
             return None
-        free = [form.free(nodes, own) for form in forms]
+        free = [form.count_free(nodes, own) for form in forms]
         groups = self._together.get_or_make(tuple(wanted), _Together) if len(forms) > 1 else None
-        together = groups.of(forms, nodes, own) if groups is not None else None
+        together = groups.count_together(forms, nodes, own) if groups is not None else None
         there = [one for one in free if one is not None]
         if len(there) < len(free) or (together is None and len(free) > 1):
             return None
-        budget.charge(budget.left - own.left)
+        budget.spend_steps(budget.left - own.left)
         each = list(wanted.values())
         if groups is None or together is None:
             found = np.floor_divide(there[0], each[0], out=out)

@@ -58,7 +58,7 @@ class ClaimHolders:
         self._look_again([claim])
         return before | pools
 
-    def ended(self, pod: str) -> frozenset[PoolId]:
+    def end_pod(self, pod: str) -> frozenset[PoolId]:
         """A pod is gone, or has finished; the pools of what is held by fewer now."""
         if pod not in self._claims or pod in self._ended:
             return frozenset()
@@ -119,11 +119,11 @@ class ClaimHolders:
         return self.expecting or bool(self._away)
 
     @property
-    def pods(self) -> Collection[str]:
+    def reserved_pods(self) -> Collection[str]:
         """All whom claims with devices are reserved for."""
         return self._claims.keys()
 
-    def pods_of(self, claim: str) -> frozenset[str]:
+    def pods_of_claim(self, claim: str) -> frozenset[str]:
         """Whom a claim with devices is reserved for."""
         return self._pods.get(claim, frozenset())
 

@@ -19,7 +19,7 @@ from engine.claims.counting.count import ClaimCounter, StateClass, expressions
 from engine.claims.counting.draws import UNKNOWN, Draws, DrawsByIndex, most_devices
 from engine.claims.counting.free_devices import forms_of
 from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.searching.requests import RequestContext
 from engine.devices.node_counts import NodeCounts
@@ -58,27 +58,31 @@ class Kind:
         self._beside: dict[Hashable, int] = {}
         self._answers: dict[Hashable, bool] = {}
         self._states = 0  # of nodes that ``_beside`` and ``_answers`` are about
-        self._draws: WeakKeyDictionary[Hardware, Draws] = WeakKeyDictionary()
+        self._draws: WeakKeyDictionary[NodeHardware, Draws] = WeakKeyDictionary()
         self._looked: dict[int, DrawsByIndex] = {}  # by what the devices are
         self._draw_steps = DRAW_STEPS
 
     @property
-    def weight(self) -> int:
+    def remembered_answers(self) -> int:
         """How much is remembered, in answers about a node."""
-        return self._states + _COSTLY_WEIGHS * len(self._costly) + (self._made.weight if self._made is not None else 0)
+        return (
+            self._states
+            + _COSTLY_WEIGHS * len(self._costly)
+            + (self._made.remembered_answers if self._made is not None else 0)
+        )
 
-    def forget(self) -> None:
+    def forget_answers(self) -> None:
         """Forget what was found of single nodes; what nodes were counted for by that stays in ``now`` and ``bare``."""
         # Not ``_given_up``: to forget it would let a costly kind start from the beginning in each round.
         for remembered in (self._costly, self._beside, self._answers):
             remembered.clear()
         self._states = 0
         if self._made is not None:
-            self._made.forget()
+            self._made.forget_answers()
         self._looked.clear()
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether it took too many steps to be counted."""
         return len(self._given_up) >= MOST_GIVEN_UP
 
@@ -88,11 +92,11 @@ class Kind:
         return self._counter.view
 
     @property
-    def seen(self) -> DeviceView | None:
+    def counted_view(self) -> DeviceView | None:
         """The same, None before it is counted."""
         return self._made.view if self._made is not None else None
 
-    def begin(self, whole: Budget, nodes: int = 0) -> bool:
+    def begin_counting(self, whole: Budget, nodes: int = 0) -> bool:
         """Whether it may be counted: where any budget is left, its expressions are compiled and charged the first time.
 
         ``nodes``: of which it reads the devices then, for the first time too.
@@ -103,10 +107,10 @@ class Kind:
             classes, selectors = self._known
             # Text that another kind compiled already costs nothing again.
             size = sum(len(one) for one in expressions(self.claims, classes) if not selectors.knows(one))
-            whole.charge(CHARACTER_STEPS * size)
+            whole.spend_steps(CHARACTER_STEPS * size)
         view = self._counter.view
-        if nodes and not view.weight:
-            whole.charge(min(nodes * (1 + view.reads // _READS_A_STEP), MOST_NODE_STEPS))
+        if nodes and not view.remembered_answers:
+            whole.spend_steps(min(nodes * (1 + view.reads // _READS_A_STEP), MOST_NODE_STEPS))
         return True
 
     @property
@@ -123,24 +127,26 @@ class Kind:
         self._costly.clear()
         self._given_up.clear()
 
-    def draws(self, hardware: Hardware) -> Draws:
+    def draws(self, hardware: NodeHardware) -> Draws:
         """What it may be given of devices that several nodes reach."""
         found = self._draws.get(hardware)
         if found is None:
-            found = self._draws_of(self.view.number(hardware), hardware).on(hardware, most_devices(self.claims))
+            found = self._draws_of(self.view.number_of_look(hardware), hardware).draws_on_node(
+                hardware, most_devices(self.claims)
+            )
             # An unknown answer comes of the budget. It may be known after devices changed, or in another call.
             if not found.unknown:
                 self._draws[hardware] = found
         return found
 
-    def _draws_of(self, look: int, hardware: Hardware) -> DrawsByIndex:
+    def _draws_of(self, look: int, hardware: NodeHardware) -> DrawsByIndex:
         if look not in self._looked:
             steps = min(LOOK_STEPS, self._draw_steps)
             if steps <= 0:
                 return UNKNOWN
             budget = Budget(steps)
             prepared = prepare(hardware, self.claims, RequestContext(*self._known, budget))
-            found = DrawsByIndex.of(prepared, budget)
+            found = DrawsByIndex.from_prepared(prepared, budget)
             self._draw_steps -= steps - budget.left
             # Others used up the steps, so this look did not have its share. Only a look with all its steps is kept as
             # unknown.
@@ -163,15 +169,15 @@ class Kind:
         None where too little of the budget is left to tell. Not ``real``: it is only thought to be so, and what that
         costs gives nobody up.
         """
-        if self.refused:
+        if self.is_refused:
             return 0
         # Also those that wait: their expressions run in the same search.
-        if not all(kind.begin(whole) for kind in (self, *(kind for kind, _ in waiting))):
+        if not all(kind.begin_counting(whole) for kind in (self, *(kind for kind, _ in waiting))):
             return None
         look = self.state_class(node)
-        found = self._counter.known(look)
+        found = self._counter.known_count(look)
         if found is None:
-            found = self._within(
+            found = self._count_within(
                 whole, look, lambda budget: self._counter.count_on(node, budget, look), most=LOOK_STEPS, real=real
             )
         if found is None or not waiting:
@@ -184,7 +190,7 @@ class Kind:
         key = (look, same, tuple([(kind.number, kind.state_class(node), count) for kind, count in others]))
         found = self._beside.get(key)
         if found is None:
-            found = self._within(
+            found = self._count_within(
                 *(whole, key, lambda budget: self._count_beside(node, others, most + same, budget) - same),
                 most=BESIDE_STEPS,
                 real=False,
@@ -213,7 +219,7 @@ class Kind:
         waiting = [(prepare(node.hardware, kind.claims, known), count) for kind, count in others]
         return count_beside(waiting, prepare(node.hardware, self.claims, known), node.in_use, limit, budget)
 
-    def _within(
+    def _count_within(
         self,
         whole: Budget,
         state: Hashable,
@@ -229,7 +235,7 @@ class Kind:
             steps = min(whole.left, most)
             budget = Budget(steps)
             found = counted(budget)
-            whole.charge(steps - budget.left + budget.compiled)
+            whole.spend_steps(steps - budget.left + budget.compiled)
             if budget.left >= 0:
                 return found
             # Less than a full look was left in this call, so it says nothing about the state.

@@ -31,10 +31,10 @@ class Remembering(Protocol):
     """What remembers something of single nodes."""
 
     @property
-    def weight(self) -> int:
+    def remembered_answers(self) -> int:
         """How much, in answers about a node."""
 
-    def forget(self) -> None:
+    def forget_answers(self) -> None:
         """Forget it: it is found again where somebody asks."""
 
 
@@ -60,7 +60,7 @@ class KnownKinds:
         self._varying: LatestOfEach[DeviceAsk, Varying] = LatestOfEach(KINDS_KEPT)
         self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
-    def set_class(self, name: str, found: DeviceClass | None) -> None:
+    def set_device_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came, changed or went."""
         if found is None:
             self.classes.pop(name, None)
@@ -83,7 +83,7 @@ class KnownKinds:
         for ask in [one for one in self._varying if claim in one.claims]:
             self._varying.discard(ask)
 
-    def known(self, steps: int) -> RequestContext:
+    def request_context(self, steps: int) -> RequestContext:
         """What requests refer to, with so many steps for one question."""
         return RequestContext(self.classes, self._selectors, Budget(steps))
 
@@ -110,18 +110,22 @@ class KnownKinds:
         kinds, counters = self._kinds.values(), self.free.counters
         # A set: kinds and forms share views, and each is to be weighed once. Views in use may be out of ``_views`` by
         # now.
-        views = {*self._views, *(one.view for one in counters), *(one.seen for one in kinds if one.seen is not None)}
-        memories: list[tuple[int, Remembering]] = [(one.weight, one) for one in (*kinds, *counters, *views)]
+        views = {
+            *self._views,
+            *(one.view for one in counters),
+            *(one.counted_view for one in kinds if one.counted_view is not None),
+        }
+        memories: list[tuple[int, Remembering]] = [(one.remembered_answers, one) for one in (*kinds, *counters, *views)]
         total = sum(weight for weight, _ in memories)
         # The heaviest first, so that small kinds do not pay for what one tenant makes the engine remember.
         for weight, memory in sorted(memories, key=lambda one: one[0], reverse=True):
             if total <= MOST_REMEMBERED:
                 return
-            memory.forget()
+            memory.forget_answers()
             total -= weight
 
-    def refused(self, ask: DeviceAsk) -> bool:
+    def is_uncounted(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
         varying = self._varying.get(ask) if ask.varies else None
         keys = varying.keys if varying is not None else () if ask.varies else {ask.key}
-        return any(kind.refused for key in keys if (kind := self._kinds.get(key)) is not None)
+        return any(kind.is_refused for key in keys if (kind := self._kinds.get(key)) is not None)

@@ -13,7 +13,7 @@ Rules
   do not wait too long (`wait_long`).
 - What fits a node is counted as if it alone reached its devices. Where several nodes do, ``common`` caps the sum over
   these, as far as their number decides who gets some; else nobody is given such a device
-  (`engine.claims.hardware.Hardware.common`).
+  (`engine.claims.hardware.NodeHardware.common`).
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from engine.claims.budget import Budget
 from engine.claims.counting.draws import NOTHING, Draws
 from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import DEFAULT
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse, Use
 from engine.claims.model import DeviceClass, DeviceNode, PoolId
 from engine.claims.pools import Inventory
@@ -42,7 +42,7 @@ from engine.devices.holders import ClaimHolders
 from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind
 from engine.devices.known_kinds import KnownKinds
 from engine.devices.node_counts import NodePlaces
-from engine.devices.of_node import UNLIMITED, BothStates, barred, pod_count
+from engine.devices.of_node import UNLIMITED, BothStates, bar_nodes, pod_count
 from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.turns import TURN_STEPS, DeviceTurn, turn_of
 from engine.devices.waiting import WaitingPods
@@ -76,7 +76,7 @@ class DeviceLedger:
         self._changed = changed
         self._slices: dict[str, tuple[ResourceSlice, ResourceSlice]] = {}  # as published, and with rules' taints
         self._rules = TaintRules()
-        self._inventory = Inventory.of(())
+        self._inventory = Inventory.from_slices(())
         self._asked = KnownKinds()
         self.holders = ClaimHolders()
         self._long: Mapping[str, set[DeviceAsk]] = {}  # by node, those who wait there too long
@@ -86,9 +86,9 @@ class DeviceLedger:
         self._there = ChangeLog()  # nodes that have other devices
         self.waiting = WaitingPods(self._free.add, lambda: self._demand.nobody_waits())  # noqa: PLW0108  (made below)
         nodes = CountedNodes(
-            *(places, self._free, self._there, self._count, self._count_bare),
-            devices=self._of,
-            awaited=self.waiting.nodes,
+            *(places, self._free, self._there, self._count_on_node, self._count_bare),
+            devices=self._states_of_node,
+            awaited=self.waiting.nodes_with_waiting,
         )
         self.counting = DeviceCounts(nodes, self._asked, changed)
         self._demand = CommonDemand(self.waiting, self.holders, self._free, self._draws)
@@ -127,23 +127,23 @@ class DeviceLedger:
             touched = None if touched is None or nodes is None else touched | nodes
             if not there:
                 self._inventory.remove(one)
-        for node in self._places.names() if touched is None else touched:
+        for node in self._places.nodes_by_place() if touched is None else touched:
             self.node_changed(node)
         for counted in (self._asked, self._demand, self.common):
             counted.devices_changed()
 
-    def set_class(self, name: str, found: DeviceClass | None) -> None:
+    def set_device_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came, changed or went."""
-        self._asked.set_class(name, found)
+        self._asked.set_device_class(name, found)
         for counted in (self._demand, self.common):
             counted.devices_changed()
-        for node in self._places.names():
+        for node in self._places.nodes_by_place():
             if (index := self._places.index(node)) is not None:
                 self._changed(index)
 
     def node_changed(self, name: str) -> None:
         """A node came, or has other labels, other devices, or plugins of other resources."""
-        self.forget(name)
+        self.forget_node(name)
         self._free.add(name)
         self._there.add(name)
         if (index := self._places.index(name)) is not None:
@@ -169,7 +169,7 @@ class DeviceLedger:
 
     def pod_ended(self, pod: str) -> None:
         """A pod is gone, or has finished: its claims give back what they have, when they are deallocated."""
-        self._count_again(self.holders.ended(pod))
+        self._count_again(self.holders.end_pod(pod))
 
     def think_away(self, pod: str) -> None:
         """As if a pod were gone and its claims deallocated, until it `pod_came`."""
@@ -190,7 +190,7 @@ class DeviceLedger:
         self._demand.uses_changed()
         for name in set(names).union(*map(self._reaching, pools)):
             self._free.add(name)
-            # Only the devices in use are found again; what the node reaches stays (`_of`).
+            # Only the devices in use are found again; what the node reaches stays (`_states_of_node`).
             self._stale |= {name} & self._known.keys()
             if (index := self._places.index(name)) is not None:
                 self._touch(index)
@@ -208,7 +208,7 @@ class DeviceLedger:
         # Classes clear what is known of kinds, and rules go over all slices: both are cheap only before there are
         # slices.
         for class_name, device_class in known.classes.items():
-            self.set_class(class_name, device_class)
+            self.set_device_class(class_name, device_class)
         for rule_name, rule in known.rules.items():
             self.set_rule(rule_name, rule)
         for slice_name, one in known.slices.items():
@@ -216,11 +216,11 @@ class DeviceLedger:
         for claim, uses in known.uses.items():
             self.set_uses(claim, uses, known.pods.get(claim, frozenset()))
 
-    def moved(self) -> None:
+    def clear_places(self) -> None:
         """Nodes have other places, or there are others."""
-        self._places.moved()
+        self._places.clear_places()
 
-    def forget(self, name: str) -> None:
+    def forget_node(self, name: str) -> None:
         """What was known of a node's devices is not so any more."""
         self._known.pop(name, None)
         self._stale.discard(name)
@@ -233,53 +233,55 @@ class DeviceLedger:
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def counts(self, ask: DeviceAsk) -> Ints:
+    def count_by_node(self, ask: DeviceAsk) -> Ints:
         """By table index, how many more pods with these claims fit each node, `MOST_PODS` at most.
 
         `UNLIMITED` where they ask for no devices. Do not modify; it holds until the next question.
         """
-        found = self.counting.counts(ask)
+        found = self.counting.count_by_node(ask)
         # A pod with a wish for zones shares a node with no others that wait. One without a wish is kept off nodes only
         # by those that have one.
-        others = self.waiting.nodes() if ask.aligned else self.waiting.aligned
+        others = self.waiting.nodes_with_waiting() if ask.aligned else self.waiting.aligned
         late = [name for name in others if self._out_of_turn(name, ask)]
-        return barred(found, [at for name in late if (at := self._places.index(name)) is not None])
+        return bar_nodes(found, [at for name in late if (at := self._places.index(name)) is not None])
 
-    def emptied(self, ask: DeviceAsk) -> Ints:
-        """As ``counts``, if no claim held anything, and nobody waited."""
-        return self.counting.emptied(ask)
+    def count_if_unclaimed(self, ask: DeviceAsk) -> Ints:
+        """As ``count_by_node``, if no claim held anything, and nobody waited."""
+        return self.counting.count_if_unclaimed(ask)
 
     def has_devices(self, name: str, ask: DeviceAsk) -> bool:
         """Whether a node has devices for one such pod, if no claim held any."""
         place = self._places.index(name)
-        return place is not None and 0 < int(self.emptied(ask)[place]) < UNLIMITED
+        return place is not None and 0 < int(self.count_if_unclaimed(ask)[place]) < UNLIMITED
 
-    def _count(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
+    def _count_on_node(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
         kind = self._kind_at(name, ask)
         # The claim is promised to this node already: its devices are counted among those that wait, and once.
-        if kind is None or (ask.shared and ask in self.waiting.on(name)):
+        if kind is None or (ask.shared and ask in self.waiting.waiting_on_node(name)):
             return UNLIMITED
         # While victims are thought away, states come up that no cluster is in. Their cost gives no kind up.
         real = not self.holders.thinking
-        return pod_count(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
+        return pod_count(ask, kind.count(self._states_of_node(name).now, self._waiting_kinds(name), budget, real=real))
 
     def _count_bare(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
         kind = self._kind_at(name, ask)
-        return UNLIMITED if kind is None else pod_count(ask, kind.count(self._of(name).bare, (), budget))
+        return UNLIMITED if kind is None else pod_count(ask, kind.count(self._states_of_node(name).bare, (), budget))
 
     def relieved(self, ask: DeviceAsk, pods: Collection[str], slots: Mapping[str, Mapping[DeviceAsk, int]]) -> Ints:
-        """As ``counts``, if these pods were gone and their claims deallocated, and so many fewer waited, by node."""
-        found, freed, budget = self.counts(ask).copy(), self.holders.freed_by(pods), Budget(CALL_STEPS)
+        """``count_by_node``, if these pods were gone, their claims deallocated, and so many fewer waited, by node."""
+        found, freed, budget = self.count_by_node(ask).copy(), self.holders.freed_by(pods), Budget(CALL_STEPS)
         touched = [self._inventory.nodes_of(pool) for pool in frozenset().union(*freed.values())]
         # None stands for a pool that any node may reach.
-        for name in self._places.names() if None in touched else sorted(set(slots).union(*filter(None, touched))):
+        for name in (
+            self._places.nodes_by_place() if None in touched else sorted(set(slots).union(*filter(None, touched)))
+        ):
             place, kind = self._places.index(name), self._kind_at(name, ask)
             if place is None or kind is None:
                 continue
-            hardware = self._of(name).now.hardware
+            hardware = self._states_of_node(name).now.hardware
             devices = NodeDevices(hardware, self._in_use(hardware, freed))
             # past the budget it counts as if nobody there were gone
-            fit = pod_count(ask, kind.count(devices, self._beside(name, slots.get(name)), budget, real=False))
+            fit = pod_count(ask, kind.count(devices, self._waiting_kinds(name, slots.get(name)), budget, real=False))
             found[place] = found[place] if fit is None else fit
         return found
 
@@ -290,32 +292,32 @@ class DeviceLedger:
         """
         if (here := self._at(name, ask)) is None:
             return ()
-        devices, known = self._of(name).now, self._asked.known(LOOK_STEPS)
+        devices, known = self._states_of_node(name).now, self._asked.request_context(LOOK_STEPS)
         found = allocate(prepare(devices.hardware, claims_of(here), known), devices.in_use, known.budget)
-        self.counting.charge(known.budget.compiled)
+        self.counting.spend_steps(known.budget.compiled)
         return tuple(found.uses()) if found.allocated else None
 
-    def asked(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> NodeAsk | None:
+    def ask_of_node(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> NodeAsk | None:
         """What is asked of a node's devices as they are now, or as if no claim held any; None: nothing."""
-        here, kind, of = self._at(name, ask), self._kind_at(name, ask), self._of(name)
+        here, kind, of = self._at(name, ask), self._kind_at(name, ask), self._states_of_node(name)
         # Devices with admin access are looked at, not held.
         held = [use.device for one in ask.claims for use in self.holders.uses_of(one) if not use.admin]
         devices = of.bare if emptied else of.now
         if here is None or kind is None:
-            return NodeAsk(None, (), devices, self._asked.known, tuple(held)) if held else None
+            return NodeAsk(None, (), devices, self._asked.request_context, tuple(held)) if held else None
         # Charged to the round. Otherwise a tenant gets expressions compiled for nothing by asking for zones.
-        self.counting.make(kind)
+        self.counting.compile_kind(kind)
         search = kind.number, kind.state_class(devices)
-        return NodeAsk(search, claims_of(here), devices, self._asked.known, tuple(held))
+        return NodeAsk(search, claims_of(here), devices, self._asked.request_context, tuple(held))
 
     def turn(self, name: str, ask: DeviceAsk, coming: Mapping[str, Mapping[DeviceAsk, int]]) -> DeviceTurn:
         """Whether a pod may go to a node beside so many, by node, that are on their way and have no devices yet."""
         kind = self._kind_at(name, ask)
         # A kind that is not counted has no turn to wait for: it would wait for ever.
-        if kind is None or kind.refused:
+        if kind is None or kind.is_refused:
             return DeviceTurn.NOW
         here = self._kinds_at(name, coming.get(name, {}))
-        found = turn_of(self._of(name).now, kind, here, self._asked.known(TURN_STEPS))
+        found = turn_of(self._states_of_node(name).now, kind, here, self._asked.request_context(TURN_STEPS))
         if found is not DeviceTurn.NOW or not self._inventory.any_shared:
             return found
         return self._demand.turn(name, ask, coming)
@@ -332,41 +334,43 @@ class DeviceLedger:
 
     def lingering(self, name: str) -> list[str]:
         """The claims with devices of a node whose pods are gone: they are to be deallocated."""
-        return self.holders.lingering([pool.pool_id for pool, _ in self._of(name).now.hardware.by_pool])
+        return self.holders.lingering([pool.pool_id for pool, _ in self._states_of_node(name).now.hardware.by_pool])
 
-    def lacks(self, name: str, ask: DeviceAsk) -> tuple[str, ...]:
+    def missing_classes(self, name: str, ask: DeviceAsk) -> tuple[str, ...]:
         """The DeviceClasses that pods ask for, of a node for which no devices are published; () where some are."""
-        return () if self._of(name).now.hardware.candidates else tuple(sorted(classes_of(ask)))
+        return () if self._states_of_node(name).now.hardware.candidates else tuple(sorted(classes_of(ask)))
 
-    def refused(self, ask: DeviceAsk) -> bool:
+    def is_uncounted(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
-        return self._asked.refused(ask)
+        return self._asked.is_uncounted(ask)
 
-    def why(self, name: str, ask: DeviceAsk) -> str:
+    def explain_devices(self, name: str, ask: DeviceAsk) -> str:
         """In words, why a node takes no more pods with these claims."""
-        devices, here = self._of(name).now, self._at(name, ask)
-        waiting = sum(count for one, count in self.waiting.on(name).items() if self._at(name, one) is not None)
+        devices, here = self._states_of_node(name).now, self._at(name, ask)
+        waiting = sum(
+            count for one, count in self.waiting.waiting_on_node(name).items() if self._at(name, one) is not None
+        )
         # First, because nothing below is known of a kind whose count was given up.
-        if self.refused(ask):
+        if self.is_uncounted(ask):
             return COSTLY
         if here is None:
             return "only its device plugins provide what the pods ask for"
         if self._out_of_turn(name, ask):
             return OUT_OF_TURN
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
-        known = self._asked.known(WORDS_STEPS)
+        known = self._asked.request_context(WORDS_STEPS)
         holders = {use.device: claim for claim, use in used if not use.admin}
-        common = self.common.why(name, ask)
+        common = self.common.explain_caps(name, ask)
         told = message_of(devices, claims_of(here), known, waiting=waiting, holders=holders, common=common)
-        self.counting.charge(known.budget.compiled)
+        self.counting.spend_steps(known.budget.compiled)
         return told
 
     def _out_of_turn(self, name: str, ask: DeviceAsk) -> bool:
-        return out_of_turn(ask, self.waiting.on(name).keys() - self._long.get(name, set()))
+        return out_of_turn(ask, self.waiting.waiting_on_node(name).keys() - self._long.get(name, set()))
 
-    def _beside(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
+    def _waiting_kinds(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
         """Those that wait on a node, by kind; ``less``: so many fewer than wait."""
-        waiting = self.waiting.on(name)
+        waiting = self.waiting.waiting_on_node(name)
         return self._kinds_at(
             name, {ask: count - less.get(ask, 0) for ask, count in waiting.items()} if less else waiting
         )
@@ -387,10 +391,10 @@ class DeviceLedger:
         here = self._at(name, ask)
         if here is None or not classes_of(here) <= self._asked.classes.keys():
             return None
-        kind, hardware = self._asked.kind(here), self._of(name).now.hardware
+        kind, hardware = self._asked.kind(here), self._states_of_node(name).now.hardware
         if not hardware.common:
             return NOTHING
-        self.counting.make(kind)
+        self.counting.compile_kind(kind)
         return kind.draws(hardware)
 
     def _at(self, name: str, ask: DeviceAsk) -> DeviceAsk | None:
@@ -405,19 +409,19 @@ class DeviceLedger:
         if here is None:
             return None
         if ask.varies:
-            # So that `refused` finds the kinds that this ask comes to on single nodes.
+            # So that `is_uncounted` finds the kinds that this ask comes to on single nodes.
             self._asked.varying(ask).keys.add(here.key)
         return self._asked.kind(here)
 
-    def _of(self, name: str) -> BothStates:
+    def _states_of_node(self, name: str) -> BothStates:
         found = self._known.get(name)
         if found is not None and name not in self._stale:
             return found
         if found is None:
             labels = self._labels(name)
             # A node that is gone reaches nothing, whatever slices still name it.
-            there = self._inventory if labels is not None else Inventory.of(())
-            bare = NodeDevices(Hardware.of(there, DeviceNode(name, labels or {}), DEFAULT), _NOTHING)
+            there = self._inventory if labels is not None else Inventory.from_slices(())
+            bare = NodeDevices(NodeHardware.for_node(there, DeviceNode(name, labels or {}), DEFAULT), _NOTHING)
         else:
             # Hardware keeps its identity: views, draws and counts are remembered by it.
             bare = found.bare
@@ -425,5 +429,5 @@ class DeviceLedger:
         found = self._known[name] = BothStates(NodeDevices(bare.hardware, self._in_use(bare.hardware)), bare)
         return found
 
-    def _in_use(self, hardware: Hardware, without: Container[str] = ()) -> InUse:
-        return InUse.of(self.holders.in_use([pool.pool_id for pool, _ in hardware.by_pool], without))
+    def _in_use(self, hardware: NodeHardware, without: Container[str] = ()) -> InUse:
+        return InUse.from_uses(self.holders.in_use([pool.pool_id for pool, _ in hardware.by_pool], without))

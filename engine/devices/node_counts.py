@@ -20,12 +20,12 @@ class NodePlaces(msgspec.Struct):
     layout: int = 0  # grows whenever places do not hold any more
     _names: list[str] | None = None  # of this layout
 
-    def moved(self) -> None:
+    def clear_places(self) -> None:
         """Nodes have other places, or there are others."""
         self.layout += 1
         self._names = None
 
-    def names(self) -> Sequence[str]:
+    def nodes_by_place(self) -> Sequence[str]:
         """All nodes by their places."""
         if self._names is None:
             self._names = self.listed()
@@ -57,12 +57,12 @@ class NodeCounts:
 
     def values(self, log: ChangeLog, table: NodePlaces, counting: Counting) -> Ints:
         """``(nodes,) int64`` by the places of nodes. Do not modify."""
-        changed = log.since(self._seen)
+        changed = log.changed_since(self._seen)
         self._seen = log.end
         if changed is None or table.layout != self._layout:
             self._count_all(changed, table, counting)
         else:
-            self._count(changed, table, counting)
+            self._count_nodes(changed, table, counting)
         return self._values
 
     def go_on(self, table: NodePlaces, counting: Counting) -> list[int]:
@@ -70,10 +70,10 @@ class NodeCounts:
         before = self.left
         self.rounds += 1
         # Nothing is counted yet: all nodes together cost less than one after another.
-        if counting.whole is not None and len(before) == len(table.names()):
+        if counting.whole is not None and len(before) == len(table.nodes_by_place()):
             self._count_all(None, table, counting)
         else:
-            self._count(sorted(before), table, counting)
+            self._count_nodes(sorted(before), table, counting)
         places = (table.index(name) for name in before - self.left)
         return [place for place in places if place is not None]
 
@@ -83,7 +83,7 @@ class NodeCounts:
             self._values, self.left = counting.whole()
             self._names = []
             return
-        names = list(table.names())
+        names = list(table.nodes_by_place())
         kept: dict[str, int] = {}
         if changed is not None:
             found = zip(self._names, self._values.tolist(), strict=False)
@@ -96,18 +96,18 @@ class NodeCounts:
             if name in kept and name not in self.left:
                 self._values[place] = kept[name]
             else:
-                self._note(name, place, counting.one(name))
+                self._record_count(name, place, counting.one(name))
 
-    def _count(self, names: Iterable[str], table: NodePlaces, counting: Counting) -> None:
+    def _count_nodes(self, names: Iterable[str], table: NodePlaces, counting: Counting) -> None:
         # A copy, for `go_on` compares with the set from before.
         self.left = set(self.left)
         for name in names:
             if (place := table.index(name)) is not None:
-                self._note(name, place, counting.one(name))
+                self._record_count(name, place, counting.one(name))
             else:
                 self.left.discard(name)
 
-    def _note(self, name: str, place: int, found: int | None) -> None:
+    def _record_count(self, name: str, place: int, found: int | None) -> None:
         (self.left.add if found is None else self.left.discard)(name)
         self._values[place] = found or 0
 

@@ -27,7 +27,7 @@ def pod_count(ask: DeviceAsk, fit: int | None) -> int | None:
     return UNLIMITED if ask.shared and fit else fit
 
 
-def barred(counts: Ints, places: Sequence[int]) -> Ints:
+def bar_nodes(counts: Ints, places: Sequence[int]) -> Ints:
     """Counts by place, of which some nodes take nobody; where nothing is asked of their devices they do."""
     if not places:
         return counts

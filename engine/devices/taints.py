@@ -35,8 +35,8 @@ def read_rule(given: object) -> TaintRule | None:
         ObjectError: it cannot be used; the error names the field.
     """
     whole = Fields.of_object("DeviceTaintRule", given)
-    spec = whole.part("spec") or Fields(whole.what, "spec", {})
-    which, taint = spec.part("deviceSelector"), spec.part("taint")
+    spec = whole.fields_of("spec") or Fields(whole.what, "spec", {})
+    which, taint = spec.fields_of("deviceSelector"), spec.fields_of("taint")
     if which is None or taint is None:
         return None
     driver, pool, device = (which.text(name) or None for name in ("driver", "pool", "device"))
@@ -69,9 +69,9 @@ class TaintRules:
         rules = [rule for _, rule in sorted(self._rules.items()) if rule.selects(one)]
         if not any(rule.taints(device) for rule in rules for device in one.devices):
             return one
-        return replace(one, devices=tuple([_with(device, rules) for device in one.devices]))
+        return replace(one, devices=tuple([_with_taints(device, rules) for device in one.devices]))
 
 
-def _with(device: Device, rules: list[TaintRule]) -> Device:
+def _with_taints(device: Device, rules: list[TaintRule]) -> Device:
     more = [rule.taint for rule in rules if rule.taints(device)]
     return replace(device, taints=(*device.taints, *more)) if more else device

@@ -41,10 +41,10 @@ def turn_of(
     """
     # Compiling has a budget of its own, so that the search below starts with all its steps.
     compiling = Budget(LOOK_STEPS)
-    if not all(kind.begin(compiling) for kind in (asking, *(kind for kind, _ in coming))):
+    if not all(kind.begin_counting(compiling) for kind in (asking, *(kind for kind, _ in coming))):
         return DeviceTurn.NOW
     if coming:
-        return DeviceTurn.NOW if _together(devices, asking, coming, known) else DeviceTurn.LATER
+        return DeviceTurn.NOW if _fit_together(devices, asking, coming, known) else DeviceTurn.LATER
     # The count is kept by the state of the node, so it usually answers without a search.
     if asking.count(devices, (), Budget(LOOK_STEPS), real=False):
         return DeviceTurn.NOW
@@ -57,7 +57,9 @@ def turn_of(
     return DeviceTurn.NOW if found else DeviceTurn.NONE
 
 
-def _together(devices: NodeDevices, asking: Kind, coming: Sequence[tuple[Kind, int]], known: RequestContext) -> bool:
+def _fit_together(
+    devices: NodeDevices, asking: Kind, coming: Sequence[tuple[Kind, int]], known: RequestContext
+) -> bool:
     """Whether all of them get devices, whoever is first and whatever comes free meanwhile."""
     if asking.count(devices, coming, Budget(LOOK_STEPS), real=False) == 0:
         return False

@@ -46,11 +46,11 @@ class WaitingPods:
                 self.add(name, ask, change)
         return {name: units for name, units in now.items() if units}
 
-    def on(self, node: str) -> Mapping[DeviceAsk, int]:
+    def waiting_on_node(self, node: str) -> Mapping[DeviceAsk, int]:
         """How many wait on a node, by what they ask for. Do not modify."""
         return self._on.get(node, {})
 
-    def nodes(self) -> Collection[str]:
+    def nodes_with_waiting(self) -> Collection[str]:
         """Where anybody waits."""
         return self._on.keys()
 

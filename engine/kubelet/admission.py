@@ -7,7 +7,7 @@ from engine.kubelet.machine import State
 Uses = tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
 
 
-class Step(NamedTuple):
+class HintMerge(NamedTuple):
     """One merge: of a container, or of the whole pod (``*``). ``merged``: a zone mask, None for no affinity."""
 
     container: str
@@ -16,7 +16,7 @@ class Step(NamedTuple):
     admit: bool
 
 
-class Admission(NamedTuple):
+class AdmissionOutcome(NamedTuple):
     """What the kubelet would say. Where it refuses, ``after`` is the state as it was and nothing is used.
 
     ``zones``: mask of the zones that the pod holds something of; ``uses``: (zone index, amounts by resource), where
@@ -27,7 +27,7 @@ class Admission(NamedTuple):
     admitted: bool
     reason: str
     message: str
-    steps: tuple[Step, ...]
+    steps: tuple[HintMerge, ...]
     zones: int
     uses: Uses
     devices: tuple[tuple[str, int], ...]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from engine.kubelet.admission import Admission, Step
+from engine.kubelet.admission import AdmissionOutcome, HintMerge
 from engine.kubelet.allocators import (
     AllocationFailure,
     CountRoom,
@@ -56,26 +56,26 @@ MOST_ZONES: Final = 12  # beyond, kubelets that align would go through more mask
 TOO_MANY: Final = f"cannot be predicted: the kubelet looks at every set of zones, and there are more than {MOST_ZONES}"
 
 
-def admit(layout: Layout, state: State, pod: PodShape) -> Admission:
+def admit(layout: Layout, state: State, pod: PodShape) -> AdmissionOutcome:
     """Ask the kubelet of a machine with this layout and state for one pod."""
     layout = _first_equal(layout)
     asks = asks_of(layout.resources, layout.ignored, layout.kubelet, pod)
     # Under policy none no masks are made, unless the memory manager has to find a default mask by itself.
     if len(layout.zones) > MOST_ZONES and (layout.kubelet.policy is not TopologyPolicy.NONE or asks.whole.memory):
-        return Admission(False, ALIGNED, TOO_MANY, (), 0, (), (), state)
+        return AdmissionOutcome(False, ALIGNED, TOO_MANY, (), 0, (), (), state)
     trial = Trial(layout, state, pod, asks)
     refusal = trial.run()
     if refusal is not None:
-        return Admission(False, refusal.reason, refusal.message, tuple(trial.steps), 0, (), (), state)
+        return AdmissionOutcome(False, refusal.reason, refusal.message, tuple(trial.steps), 0, (), (), state)
     # After the kubelet's own verdict, and only then: a node whose kubelet refuses shows the kubelet's reason, which is
     # the one that a person finds on the failed pod.
     unlinked = next((name for name in must_link(pod) if not trial.knows(name)), None)
     if unlinked is not None:
         refused = unknown(unlinked)
-        return Admission(False, refused.reason, refused.message, tuple(trial.steps), 0, (), (), state)
+        return AdmissionOutcome(False, refused.reason, refused.message, tuple(trial.steps), 0, (), (), state)
     missing = "" if pod.wish in LENIENT else unfulfilled(layout, pod, trial.reach, trial.totals())
     if missing:
-        return Admission(False, NUMA_POLICY, missing, tuple(trial.steps), 0, (), (), state)
+        return AdmissionOutcome(False, NUMA_POLICY, missing, tuple(trial.steps), 0, (), (), state)
     return trial.admission()
 
 
@@ -98,7 +98,7 @@ def hangs(layout: Layout, pod: PodShape) -> int:
 
 
 def _combinations(layout: Layout, pod: PodShape, asks: Asks, ask: ResourceRequest) -> int:
-    hints = Trial(layout, empty(layout), pod, asks).hints(ask)
+    hints = Trial(layout, empty(layout), pod, asks).hints_for_ask(ask)
     # As the kubelet does before its product of hints: single-numa-node drops every hint but preferred ones of one zone,
     # so its product stays small.
     if layout.kubelet.policy is TopologyPolicy.SINGLE:
@@ -117,7 +117,7 @@ class Trial:
         self.state = state
         self.asks = asks
         self.mode = pod.gpu_link
-        self.steps: list[Step] = []
+        self.steps: list[HintMerge] = []
         self.reach: dict[int, int] = {}  # by row: the zones that the pod's units come from, or may come from
         self.cpus: CpuRoom | None = None
         self.memory: Memory | None = None
@@ -130,7 +130,7 @@ class Trial:
                 self.cpus = CpuRoom(layout, state)
             else:
                 # The kubelet pins whole CPUs: what is left of a CPU in milli-CPU serves no container.
-                self._count(row, [max(zone[row], 0) // 1000 for zone in state.free])
+                self._set_count(row, [max(zone[row], 0) // 1000 for zone in state.free])
         # An init container may ask for a type of memory that no app asks for. It is not part of the whole pod's ask,
         # and the memory manager allocates it all the same.
         if whole.memory or any(ask.memory for _, _, ask in asks.containers):
@@ -141,9 +141,9 @@ class Trial:
             if layout.exact and layout.devices and layout.devices[row]:
                 self.devices[row] = DeviceRoom(layout, row, state.devices[row])
             elif any(zone[row] >= 0 for zone in layout.capacity):
-                self._count(row, [zone[row] for zone in state.free])
+                self._set_count(row, [zone[row] for zone in state.free])
 
-    def _count(self, row: int, free: list[int]) -> None:
+    def _set_count(self, row: int, free: list[int]) -> None:
         self.counts[row] = CountRoom(self.layout, row, free)
 
     # -- the flow -----------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Trial:
                 if not self.steps[-1].admit:
                     return AllocationFailure(ALIGNED, ALIGNED_MESSAGE)
             # Between this merge and the next one: the next container's hints are about what this one leaves.
-            refusal = self.allocate(at, kind, ask, merged)
+            refusal = self.allocate_container(at, kind, ask, merged)
             if refusal is not None:
                 return refusal
         return None
@@ -175,7 +175,7 @@ class Trial:
         merged = self._merge(ask)
         # Restricted and single-numa-node refuse by the same rule; they differ in which hints are merged, not here.
         admitted = merged.preferred or self.layout.kubelet.policy is TopologyPolicy.BEST_EFFORT
-        self.steps.append(Step(name, merged.mask, merged.preferred, admitted))
+        self.steps.append(HintMerge(name, merged.mask, merged.preferred, admitted))
         return merged
 
     def _merge(self, ask: ResourceRequest) -> Merged:
@@ -183,7 +183,7 @@ class Trial:
         kubelet = self.layout.kubelet
         space = space_of(len(self.layout.zones))
         # Most pods fit one zone. Their merge needs no family of all masks, which is the costly part on 8 zones.
-        narrow = self.hints(ask, narrow=True)
+        narrow = self.hints_for_ask(ask, narrow=True)
         if kubelet.policy is TopologyPolicy.SINGLE:
             return merge(narrow, space, TopologyPolicy.SINGLE)
         distances = [zone.distances for zone in self.layout.zones] if kubelet.prefer_closest_numa_nodes else []
@@ -192,19 +192,21 @@ class Trial:
             distances = []
         # A preferred mask of one zone is the narrowest that there is, so no wider family can change the answer.
         mask = agreed(narrow, space, distances)
-        return Merged(mask, preferred=True) if mask else merge(self.hints(ask), space, kubelet.policy, distances)
+        return (
+            Merged(mask, preferred=True) if mask else merge(self.hints_for_ask(ask), space, kubelet.policy, distances)
+        )
 
-    def hints(self, ask: ResourceRequest, *, narrow: bool = False) -> list[Hints]:
+    def hints_for_ask(self, ask: ResourceRequest, *, narrow: bool = False) -> list[Hints]:
         """The hints of all that is asked for, of those who have a preference; ``narrow`` as in `of_sums`."""
         found = []
         for row, amount in ask.devices:
             room = self.devices.get(row) or self.counts.get(row)
             if room is not None:
-                found.append(room.hints(amount, narrow=narrow))
+                found.append(room.hints_for_count(amount, narrow=narrow))
         if ask.cpus:
-            found.append(self.cpu_room().hints(ask.cpus, narrow=narrow))
+            found.append(self.cpu_room().hints_for_count(ask.cpus, narrow=narrow))
         if ask.memory and self.memory is not None:
-            hints = self.memory.hints(ask.memory, narrow=narrow)
+            hints = self.memory.hints_for_memory(ask.memory, narrow=narrow)
             if hints is not None:
                 found.append(hints)
         # A resource without a preference takes part in no merge: it would accept every mask.
@@ -216,7 +218,9 @@ class Trial:
 
     # -- allocation ---------------------------------------------------------------------------------------------
 
-    def allocate(self, at: int, kind: ContainerKind, ask: ResourceRequest, merged: Merged) -> AllocationFailure | None:
+    def allocate_container(
+        self, at: int, kind: ContainerKind, ask: ResourceRequest, merged: Merged
+    ) -> AllocationFailure | None:
         """Take what container ``at`` asks for, with this merged hint; why not, or None."""
         # Devices, then CPUs, then memory, as the kubelet calls its hint providers: the first allocation that fails
         # gives the reason that the pod shows.
@@ -229,12 +233,12 @@ class Trial:
         if ask.cpus:
             # The mask stands for what all providers agreed on; the CPU manager may still take CPUs outside of it where
             # it has too few inside (best-effort).
-            share = self.cpu_room().allocate(ask.cpus, merged.mask, kind)
+            share = self.cpu_room().allocate_count(ask.cpus, merged.mask, kind)
             if isinstance(share, AllocationFailure):
                 return share
             self._reaches(row_of(self.layout.resources, CPU), share.reach)
         if ask.memory and self.memory is not None:
-            failed = self.memory.allocate(ask.memory, merged.mask, merged.preferred, kind is ContainerKind.INIT)
+            failed = self.memory.allocate_memory(ask.memory, merged.mask, merged.preferred, kind is ContainerKind.INIT)
             if failed:
                 # The memory manager finds out only here that nothing fits, under every policy: without a fitting mask
                 # it gives no hint, and so it does not stop the merge.
@@ -285,7 +289,7 @@ class Trial:
         cpus = {row_of(self.layout.resources, CPU): whole.cpus} if whole.cpus else {}
         return cpus | dict((*whole.devices, *whole.memory))
 
-    def admission(self) -> Admission:
+    def admission(self) -> AdmissionOutcome:
         """All that the pod holds now, and what is left."""
         zones = len(self.layout.zones)
         held: list[dict[str, int]] = [{} for _ in range(zones)]
@@ -316,7 +320,7 @@ class Trial:
         uses = tuple([(zone, tuple(sorted(amounts.items()))) for zone, amounts in enumerate(held) if amounts])
         mask = sum(1 << zone for zone, _ in uses)
         pinned = self.cpus.held if self.cpus is not None else 0
-        return Admission(True, "", "", tuple(self.steps), mask, uses, tuple(devices), self._after(free), pinned)
+        return AdmissionOutcome(True, "", "", tuple(self.steps), mask, uses, tuple(devices), self._after(free), pinned)
 
     def _after(self, free: Mapping[int, list[int]]) -> State:
         state = self.state
@@ -343,7 +347,7 @@ def _add(held: list[dict[str, int]], resource: str, amounts: list[int]) -> None:
 
 
 def placement_of(
-    where: Layout | Machine, admission: Admission, device_ids: Mapping[str, tuple[str, ...]] | None = None
+    where: Layout | Machine, admission: AdmissionOutcome, device_ids: Mapping[str, tuple[str, ...]] | None = None
 ) -> NumaPlacement:
     """What an admission means for the pod: by kubelet ids of zones, and of devices where they are known."""
     layout = where.layout if isinstance(where, Machine) else where

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from engine.kubelet.cpu_manager import Cpus, cpus_of, take_by_topology
-from engine.kubelet.device_manager import Refused, pick, pick_zones
+from engine.kubelet.device_manager import DeviceRefusal, pick, pick_zones
 from engine.kubelet.devices.choose import DeviceChoice
 from engine.kubelet.devices.links import bits
 from engine.kubelet.devices.xpu import XpuBoard
@@ -43,7 +43,7 @@ def unexpected(text: str) -> AllocationFailure:
     return AllocationFailure(UNEXPECTED, f"Allocate failed due to {text}, which is unexpected")
 
 
-class Installed(NamedTuple):
+class InstalledUnits(NamedTuple):
     """What a layout has of one resource: units by zone, and the zones that have any."""
 
     units: tuple[int, ...]
@@ -51,18 +51,18 @@ class Installed(NamedTuple):
 
 
 @lru_cache(maxsize=LAYOUTS_KEPT * 4)
-def installed(layout: Layout, row: int) -> Installed:
+def installed(layout: Layout, row: int) -> InstalledUnits:
     """CPUs and devices, unhealthy and reserved ones included."""
     if layout.exact and layout.resources[row] == CPU:
         units = tuple([mask.bit_count() for mask in cpus_of(layout).zones])
     elif layout.exact and layout.devices and layout.devices[row]:
-        # A device of two zones counts in both. Sums of such zones are wrong, so `DeviceRoom.hints` takes `of_sets` for
-        # them.
+        # A device of two zones counts in both. Sums of such zones are wrong, so `DeviceRoom.hints_for_count` takes
+        # `of_sets` for them.
         units = tuple([mask.bit_count() for mask in devices_by_zone(layout, row)])
     else:
         scale = 1000 if layout.resources[row] == CPU else 1
         units = tuple([max(zone[row], 0) // scale for zone in layout.capacity])
-    return Installed(units, sum(1 << at for at, count in enumerate(units) if count))
+    return InstalledUnits(units, sum(1 << at for at, count in enumerate(units) if count))
 
 
 @lru_cache(maxsize=LAYOUTS_KEPT * 4)
@@ -102,7 +102,7 @@ class CpuRoom:
         """One that was not free is."""
         self.free |= 1 << unit
 
-    def hints(self, count: int, *, narrow: bool = False) -> Hints:
+    def hints_for_count(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         # The width below comes from installed CPUs, reserved ones included, and what fits comes from usable ones. A
         # request between the two (15 of 16 with 2 reserved) is refused under restricted, as the kubelet does.
@@ -132,7 +132,7 @@ class CpuRoom:
         zones = zip(self.layout.zones, self.cpus.zones, strict=True)
         return within_sockets(tuple([zone.socket if mask else -1 for zone, mask in zones]), -(-fewest // a_socket))
 
-    def allocate(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
+    def allocate_count(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
         """Take CPUs for a container."""
         kubelet = self.layout.kubelet
         if kubelet.full_pcpus_only:
@@ -203,7 +203,7 @@ class CountRoom:
         self.held = [0] * len(self.free)
         self.others = [0] * len(self.free)  # taken of what is lent, or others in their place
 
-    def hints(self, count: int, *, narrow: bool = False) -> Hints:
+    def hints_for_count(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         known = installed(self.layout, self.row)
         have = tuple([free + spare for free, spare in zip(self.free, self.spare, strict=True)])
@@ -216,7 +216,7 @@ class CountRoom:
             among = (1 << len(have)) - 1
         return of_sums(have, known.units, count, among, must=must, narrow=narrow)
 
-    def allocate(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
+    def allocate_count(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
         """Take units: those lent first, then of the mask's zones in their order, then of the others."""
         free, lent = sum(self.free), sum(self.spare)
         resource = self.layout.resources[self.row]
@@ -311,7 +311,7 @@ class DeviceRoom:
         """One that was not free is."""
         self.free |= 1 << unit
 
-    def hints(self, count: int, *, narrow: bool = False) -> Hints:
+    def hints_for_count(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         known = installed(self.layout, self.row)
         # Devices of a plugin without topology accept every mask.
@@ -394,7 +394,7 @@ def allocate_devices(
     if rules is not None or mode:
         wanted = DeviceChoice(count=count, free=room.free, mode=mode, within=within, must=must, held=held, later=later)
         picked = pick(layout.resources[room.row], rules, wanted)
-        if isinstance(picked, Refused):
+        if isinstance(picked, DeviceRefusal):
             return AllocationFailure(picked.reason, picked.message)
         if picked is not None:
             # Cards of XPUs follow the vendor's rule. GPUs may come from all candidates, because a plugin need not know
@@ -427,8 +427,8 @@ def allocate_units(
         free = tuple([have + spare for have, spare in zip(room.free, room.spare, strict=True)])
         resource = layout.resources[room.row]
         split = pick_zones(resource, rules, count, free=free, zones=zones, mode=mode, whole=whole, declared=declared)
-        if isinstance(split, Refused):
+        if isinstance(split, DeviceRefusal):
             return AllocationFailure(split.reason, split.message)
         if split is not None:
             return room.take_split(split, kind)
-    return room.allocate(count, mask, kind)
+    return room.allocate_count(count, mask, kind)

@@ -43,13 +43,13 @@ class Free(NamedTuple):
 @lru_cache(maxsize=KEPT)
 def heeds(layout: Layout, shape: PodShape) -> bool:
     """Whether what such a pod finds on a machine decides what becomes of it, or of others that come after it."""
-    return layout.kubelet.policy in _CHOOSY and len(layout.zones) <= MOST_ZONES and takes(layout, shape)
+    return layout.kubelet.policy in _CHOOSY and len(layout.zones) <= MOST_ZONES and takes_zones(layout, shape)
 
 
 @lru_cache(maxsize=KEPT)
-def takes(layout: Layout, shape: PodShape) -> bool:
+def takes_zones(layout: Layout, shape: PodShape) -> bool:
     """Whether such a pod takes anything of zones, so that others may be given other ones."""
-    return any(ask != ResourceRequest() for _, _, ask in _asks(layout, shape).containers)
+    return any(ask != ResourceRequest() for _, _, ask in _asks_of_shape(layout, shape).containers)
 
 
 def certain(layout: Layout, least: State, most: State, shapes: Iterable[PodShape], budget: int = BUDGET) -> bool:
@@ -72,7 +72,7 @@ def certain(layout: Layout, least: State, most: State, shapes: Iterable[PodShape
     return _Search(layout, kinds, budget).all_go(Free(least, most), tuple(coming.values()))
 
 
-def _asks(layout: Layout, shape: PodShape) -> Asks:
+def _asks_of_shape(layout: Layout, shape: PodShape) -> Asks:
     return asks_of(layout.resources, layout.ignored, layout.kubelet, shape)
 
 
@@ -82,7 +82,7 @@ def _is_plain(layout: Layout, shape: PodShape) -> bool:
 
     In pod scope memory that only init containers ask for is no part of it, and is taken wherever it is.
     """
-    asks = _asks(layout, shape)
+    asks = _asks_of_shape(layout, shape)
     if layout.kubelet.scope is Scope.POD:
         merged = {row for row, _ in asks.whole.memory}
         return all(row in merged for _, _, ask in asks.containers for row, _ in ask.memory)
@@ -135,7 +135,7 @@ def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[P
 def _reach(layout: Layout, shape: PodShape) -> int:
     """How many zones a pod takes from at most; types of memory share zones, which may be more than each needs."""
     cpu, zones = row_of(layout.resources, CPU), len(layout.zones)
-    asks = _asks(layout, shape)
+    asks = _asks_of_shape(layout, shape)
     reach = 0
     for ask in [asks.whole] if layout.kubelet.scope is Scope.POD else [ask for _, _, ask in asks.containers]:
         amounts = (*ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ()))
@@ -151,7 +151,7 @@ def _most_of(layout: Layout, shape: PodShape) -> dict[int, int]:
     """The most that a pod holds of each resource, in whole CPUs, bytes and devices."""
     found = Counter[int]()
     cpu = row_of(layout.resources, CPU)
-    for _, _, ask in _asks(layout, shape).containers:
+    for _, _, ask in _asks_of_shape(layout, shape).containers:
         for row, amount in (*ask.memory, *ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ())):
             found[row] += amount
     return dict(found)
@@ -204,7 +204,7 @@ def _outcomes(layout: Layout, free: Free, shape: PodShape) -> tuple[Free, ...]:
     found: list[Free] = []
     ways: list[tuple[int, ...]] = [()]
     while ways:
-        got = _Pair(layout, free, shape, ways.pop()).follow()
+        got = _Pair(layout, free, shape, ways.pop()).free_after_both()
         if got is None:
             return ()
         if isinstance(got, Free):
@@ -220,13 +220,13 @@ class _Pair:
 
     def __init__(self, layout: Layout, free: Free, shape: PodShape, way: tuple[int, ...]) -> None:
         self._layout = layout
-        self._asks = _asks(layout, shape)
+        self._asks = _asks_of_shape(layout, shape)
         self._least = Trial(layout, free.least, shape, self._asks)
         self._most = Trial(layout, free.most, shape, self._asks)
         self._way = way
         self._chosen: list[int] = []
 
-    def follow(self) -> Free | list[tuple[int, ...]] | None:
+    def free_after_both(self) -> Free | list[tuple[int, ...]] | None:
         """What is left; or the ways there are where several masks are possible; None where it may be refused."""
         per_container = self._layout.kubelet.scope is Scope.CONTAINER
         asks = [ask for _, _, ask in self._asks.containers] if per_container else [self._asks.whole]
@@ -250,7 +250,7 @@ class _Pair:
             whole = single and mask == space_of(len(self._layout.zones)).all
             merged = Merged(None if whole else mask, preferred=True)
             for trial in (self._least, self._most):
-                if trial.allocate(at, kind, ask, merged) is not None:
+                if trial.allocate_container(at, kind, ask, merged) is not None:
                     return None
         least, most = self._least.admission(), self._most.admission()
         # Where the two trials take other amounts from zones, nothing is known of what the next pod finds.
@@ -284,7 +284,7 @@ class _Pair:
     def _family(self, trial: Trial, ask: ResourceRequest) -> int:
         """The masks that all resources prefer."""
         space = space_of(len(self._layout.zones))
-        hints = trial.hints(ask)
+        hints = trial.hints_for_ask(ask)
         if not hints:
             # Without hints the kubelet merges to all zones, preferred.
             return 1 << space.all

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from engine.kubelet.admission import Admission
+from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.allocators import devices_by_zone, lowest_of, row_of
 from engine.kubelet.cpu_manager import cpus_of, take_by_topology
 from engine.kubelet.devices.links import bits
@@ -42,7 +42,7 @@ def charge(layout: Layout, state: State, placement: NumaPlacement, sign: int, de
             if row >= 0 and layout.allocatable[index[use.zone]][row] >= 0:
                 rows[row] = rows.get(row, 0) + amount
     if not layout.exact:
-        return _changed(layout, state, amounts, sign)
+        return _charge_amounts(layout, state, amounts, sign)
     devices = list(state.devices)
     for row, listed in enumerate(layout.devices):
         wanted = {zone: rows[row] for zone, rows in amounts.items() if row in rows}
@@ -53,32 +53,32 @@ def charge(layout: Layout, state: State, placement: NumaPlacement, sign: int, de
         named = sum(1 << at for at, name in enumerate(names) if name in held)
         if not listed or not (wanted or named):
             continue
-        chosen = _devices(layout, state, row, wanted, named, sign=sign)
+        chosen = _meant_devices(layout, state, row, wanted, named, sign=sign)
         devices[row] = state.devices[row] & ~chosen if sign > 0 else state.devices[row] | chosen
     row = row_of(layout.resources, CPU)
     cpus = state.cpus
     for zone, rows in amounts.items():
         chosen = _cpus(layout, state, zone, rows.get(row, 0) // 1000, sign)
         cpus = cpus & ~chosen if sign > 0 else cpus | chosen
-    return _with(layout, state, amounts, cpus, devices, sign=sign)
+    return _state_with(layout, state, amounts, cpus, devices, sign=sign)
 
 
-def release(layout: Layout, state: State, admission: Admission) -> State:
+def release(layout: Layout, state: State, admission: AdmissionOutcome) -> State:
     """Give back exactly what an admitted pod got: `admit` and then this leave the state as it was."""
     amounts: _ByZone = {
         zone: {row_of(layout.resources, resource): amount for resource, amount in uses} for zone, uses in admission.uses
     }
     if not layout.exact:
-        return _changed(layout, state, amounts, -1)
+        return _charge_amounts(layout, state, amounts, -1)
     devices = list(state.devices)
     for resource, mask in admission.devices:
         devices[row_of(layout.resources, resource)] |= mask
-    # Reserved CPUs may be in the mask, because the kubelet hands them out on uneven machines (`_CpuSelection.whole`).
-    # They are not free afterwards.
-    return _with(layout, state, amounts, (state.cpus | admission.cpus) & ~layout.reserved_cpus, devices, sign=-1)
+    # Reserved CPUs may be in the mask, because the kubelet hands them out on uneven machines
+    # (`_CpuSelection.take_whole_groups`). They are not free afterwards.
+    return _state_with(layout, state, amounts, (state.cpus | admission.cpus) & ~layout.reserved_cpus, devices, sign=-1)
 
 
-def _devices(layout: Layout, state: State, row: int, wanted: Mapping[int, int], named: int, *, sign: int) -> int:
+def _meant_devices(layout: Layout, state: State, row: int, wanted: Mapping[int, int], named: int, *, sign: int) -> int:
     """The devices that are meant: those named, and as many more in each zone as it takes."""
     listed = layout.devices[row]
     # Given back are healthy devices only: a device that became unhealthy meanwhile must not appear as free.
@@ -113,12 +113,12 @@ def _cpus(layout: Layout, state: State, zone: int, count: int, sign: int) -> int
     return chosen | lowest_of(held & ~chosen, missing)
 
 
-def _changed(layout: Layout, state: State, amounts: _ByZone, sign: int) -> State:
+def _charge_amounts(layout: Layout, state: State, amounts: _ByZone, sign: int) -> State:
     """By amounts alone; never below nothing nor above what is allocatable."""
-    return msgspec.structs.replace(state, free=_free(layout, state, amounts, sign))
+    return msgspec.structs.replace(state, free=_charged_rows(layout, state, amounts, sign))
 
 
-def _free(layout: Layout, state: State, amounts: _ByZone, sign: int) -> tuple[tuple[int, ...], ...]:
+def _charged_rows(layout: Layout, state: State, amounts: _ByZone, sign: int) -> tuple[tuple[int, ...], ...]:
     rows = list(state.free)
     for zone, changes in amounts.items():
         free = list(rows[zone])
@@ -129,13 +129,13 @@ def _free(layout: Layout, state: State, amounts: _ByZone, sign: int) -> tuple[tu
     return tuple(rows)
 
 
-def _with(layout: Layout, state: State, amounts: _ByZone, cpus: int, devices: list[int], *, sign: int) -> State:
+def _state_with(layout: Layout, state: State, amounts: _ByZone, cpus: int, devices: list[int], *, sign: int) -> State:
     """The state with these CPUs and devices free, and memory by amounts."""
     memory_of = set(memory_rows(layout.resources))
     by_type = {
         zone: {row: amount for row, amount in rows.items() if row in memory_of} for zone, rows in amounts.items()
     }
-    free = _free(layout, state, by_type, sign)
+    free = _charged_rows(layout, state, by_type, sign)
     known = cpus_of(layout)
     units: dict[int, list[int]] = {}
     # CPUs and devices are counted from the masks, and not changed by the amounts: where fewer units were possible than

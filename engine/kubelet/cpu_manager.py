@@ -16,7 +16,7 @@ from engine.kubelet.machine import Kubelet, Layout
 LAYOUTS_KEPT: Final = 4096
 
 
-class Core(NamedTuple):
+class CpuCore(NamedTuple):
     """One core; its ``id`` is its lowest CPU."""
 
     id: int
@@ -32,8 +32,8 @@ class Cpus(NamedTuple):
     with_cpus: int  # zone mask
     sockets: dict[int, int]
     caches: dict[int, int]
-    cores: tuple[Core, ...]  # by id
-    cores_in: dict[int, tuple[Core, ...]]  # by socket id where zones come first, else by zone
+    cores: tuple[CpuCore, ...]  # by id
+    cores_in: dict[int, tuple[CpuCore, ...]]  # by socket id where zones come first, else by zone
     threads: int  # a core
     reserved_cores: int  # the reserved CPUs with their siblings
 
@@ -46,7 +46,7 @@ class Cpus(NamedTuple):
 @lru_cache(maxsize=LAYOUTS_KEPT)
 def cpus_of(layout: Layout) -> Cpus:
     """The CPUs of a layout; all zero where only amounts are known."""
-    cores: list[Core] = []
+    cores: list[CpuCore] = []
     zones: list[int] = []
     sockets: dict[int, int] = {}
     caches: dict[int, int] = {}
@@ -57,7 +57,7 @@ def cpus_of(layout: Layout) -> Cpus:
             for cpu in core:
                 mask |= 1 << cpu
             here |= mask
-            cores.append(Core(min(core), mask, at))
+            cores.append(CpuCore(min(core), mask, at))
             # Without a known L3 each socket counts as one cache.
             cache = zone.uncore[index] if zone.uncore else zone.socket
             caches[cache] = caches.get(cache, 0) | mask
@@ -117,7 +117,7 @@ class _CpuSelection:
         some = [(mask & self.free).bit_count() << 32 | key for key, mask in groups.items() if mask & self.free & inside]
         return [rank & 0xFFFFFFFF for rank in sorted(some)]
 
-    def zones(self) -> list[int]:
+    def free_by_zone(self) -> list[int]:
         """By zone of the layout."""
         zones = dict(enumerate(self.cpus.zones))
         if self.cpus.zones_first:
@@ -129,18 +129,20 @@ class _CpuSelection:
         sockets = self.cpus.sockets
         if not self.cpus.zones_first:
             return self._ranked(sockets, self.free)
-        return [socket for zone in self.zones() for socket in self._ranked(sockets, self.cpus.zones[zone])]
+        return [socket for zone in self.free_by_zone() for socket in self._ranked(sockets, self.cpus.zones[zone])]
 
     def caches(self) -> list[int]:
         """By id of the L3."""
-        return [cache for zone in self.zones() for cache in self._ranked(self.cpus.caches, self.cpus.zones[zone])]
+        return [
+            cache for zone in self.free_by_zone() for cache in self._ranked(self.cpus.caches, self.cpus.zones[zone])
+        ]
 
-    def cores(self) -> Iterator[Core]:
+    def cores(self) -> Iterator[CpuCore]:
         """Cores with CPUs that are free now."""
         # The caller takes cores while this generator runs. The order is that of the free CPUs at the start, as in the
         # kubelet.
         free = self.free
-        for key in self.sockets() if self.cpus.zones_first else self.zones():
+        for key in self.sockets() if self.cpus.zones_first else self.free_by_zone():
             inside = [core for core in self.cpus.cores_in[key] if core.cpus & free]
             inside.sort(key=lambda core: (core.cpus & free).bit_count())  # stable: by id among equals
             yield from inside
@@ -150,7 +152,7 @@ class _CpuSelection:
     # The kubelet takes a socket (or core) for free where as many of its CPUs are free as sockets (cores) have on
     # average, and then takes all of it. On uneven machines that hands out CPUs that are reserved or in use.
 
-    def whole(self, groups: list[int], masks: Sequence[int] | dict[int, int], usual: int = 0) -> None:
+    def take_whole_groups(self, groups: list[int], masks: Sequence[int] | dict[int, int], usual: int = 0) -> None:
         """``usual``: how many CPUs one of the groups is thought to have; 0: each as many as it has."""
         # Which groups are whole is decided for all before the first one is taken, as the kubelet makes its list first.
         sizes = [(masks[key], usual or masks[key].bit_count()) for key in groups]
@@ -166,7 +168,7 @@ class _CpuSelection:
                 if not self.need:
                     return
 
-    def rest(self, spread: bool) -> None:
+    def take_single_threads(self, spread: bool) -> None:
         """Single threads, until there are enough."""
         if spread:
             groups = [self.cpus.sockets[socket] & self.free for socket in self.sockets()]
@@ -184,7 +186,7 @@ class _CpuSelection:
         for cache in self.caches():
             # Asked again for each cache: the one before may have taken so much that only a part of an L3 is needed.
             if self.need >= each:
-                self.whole(self.caches(), self.cpus.caches)
+                self.take_whole_groups(self.caches(), self.cpus.caches)
             if self.need > 0:
                 self._within_cache(self.cpus.caches[cache])
             if not self.need:
@@ -214,8 +216,8 @@ def _packed(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | N
         return None
     spread = kubelet.distribute_cpus_across_cores
     levels: list[Callable[[], None]] = [
-        lambda: taking.whole(taking.zones(), cpus.zones),
-        lambda: taking.whole(taking.sockets(), cpus.sockets, cpus.all.bit_count() // len(cpus.sockets)),
+        lambda: taking.take_whole_groups(taking.free_by_zone(), cpus.zones),
+        lambda: taking.take_whole_groups(taking.sockets(), cpus.sockets, cpus.all.bit_count() // len(cpus.sockets)),
     ]
     # Zones before sockets where a zone holds whole sockets, otherwise sockets before zones.
     for level in levels if cpus.zones_first else levels[::-1]:
@@ -229,7 +231,7 @@ def _packed(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | N
     if taking.need and not spread:
         taking.whole_cores()
     if taking.need:
-        taking.rest(spread)
+        taking.take_single_threads(spread)
     return taking.result
 
 
@@ -288,7 +290,7 @@ def _rounded(value: float) -> float:
 
 def _distributed(cpus: Cpus, kubelet: Kubelet, available: int, count: int, group: int) -> int | None:
     taking = _CpuSelection(cpus, available, count)
-    zones = taking.zones()
+    zones = taking.free_by_zone()
     groups = (cpus.all.bit_count() - 1) // group + 1
     a_zone = (groups - 1) // cpus.with_cpus.bit_count() + 1
     needed = (count - 1) // group + 1

@@ -21,7 +21,7 @@ XPU_ALLOCATION = "XpuAllocation"
 Rules = LinkGraph | XpuBoard | None
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False):
+class DeviceRefusal(msgspec.Struct, frozen=True, gc=False):
     """Why no devices are given: a reason of the closed set, and a message a person can act on."""
 
     reason: str
@@ -30,12 +30,12 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 def is_gpu(resource: str) -> bool:
     """Whether a resource is whole GPUs, by its name: ``nvidia.com/gpu``, ``amd.com/gpu``."""
-    return _short(resource) == "gpu"
+    return _short_name(resource) == "gpu"
 
 
 def wants_links(resource: str) -> bool:
     """Whether ``gpu-link`` is about this resource: GPUs and slices of them (``mig-3g.40gb``, ``gpu.shared``)."""
-    return _short(resource).startswith(("gpu", "mig-"))
+    return _short_name(resource).startswith(("gpu", "mig-"))
 
 
 def must_link(shape: PodShape) -> tuple[str, ...]:
@@ -55,13 +55,13 @@ def must_link(shape: PodShape) -> tuple[str, ...]:
     return tuple(name for name in names if wants_links(name) and max(together.get(name, 0), alone.get(name, 0)) > 1)
 
 
-def unknown(resource: str) -> Refused:
+def unknown(resource: str) -> DeviceRefusal:
     """Nothing says how devices are linked that have to be."""
-    return Refused(GPU_LINK, f"needs NVLinks between its {resource}, and none are known on this node")
+    return DeviceRefusal(GPU_LINK, f"needs NVLinks between its {resource}, and none are known on this node")
 
 
 @lru_cache(maxsize=1 << 12)
-def never_given(shape: PodShape, xpus: tuple[str, ...]) -> Refused | None:
+def never_given(shape: PodShape, xpus: tuple[str, ...]) -> DeviceRefusal | None:
     """Why no node gives a container the cards of ``xpus`` (resources) that it asks for, whatever is known of nodes."""
     for container in shape.containers:
         for name, amount in container.limits:
@@ -70,18 +70,18 @@ def never_given(shape: PodShape, xpus: tuple[str, ...]) -> Refused | None:
     return None
 
 
-def _short(resource: str) -> str:
+def _short_name(resource: str) -> str:
     return resource.rpartition("/")[2].lower()
 
 
-def pick(resource: str, rules: Rules, wanted: DeviceChoice) -> int | Refused | None:
+def pick(resource: str, rules: Rules, wanted: DeviceChoice) -> int | DeviceRefusal | None:
     """The devices of a container, as a mask; None where nothing is known of them, so that any will do."""
     if not wanted.count:
         return 0
     if isinstance(rules, XpuBoard):
         # Before the wish for links: cards of XPUs have no NVLinks, and their rule holds whatever the annotation says.
         found = choose_cards(rules, wanted.free, wanted.count, wanted.within, wanted.must)
-        return found.cards if found else _no_cards(resource, rules.free(_usable(wanted)), wanted.count)
+        return found.cards if found else _no_cards(resource, rules.free_by_wing(_usable_devices(wanted)), wanted.count)
     whole = wanted.count + wanted.held.bit_count() + wanted.later
     required = wanted.mode == REQUIRE and whole > 1 and wants_links(resource)
     if rules is None:
@@ -103,7 +103,7 @@ def pick_zones(
     mode: str,
     whole: int,
     declared: int | None = None,
-) -> tuple[int, ...] | Refused | None:
+) -> tuple[int, ...] | DeviceRefusal | None:
     """How many devices a container takes from each zone, where only amounts are known; None: any will do.
 
     ``free``: what each zone has; ``zones``: the mask of those that the kubelet allows; ``whole``: how many devices of
@@ -129,7 +129,7 @@ def pick_zones(
     why = f", and the largest one that the node reports as free has {largest}"
     if declared is None or largest >= whole:
         why = ", and it is not known which ones are free: this node has no agent"
-    return Refused(GPU_LINK, needs + why)
+    return DeviceRefusal(GPU_LINK, needs + why)
 
 
 def _surely(graph: LinkGraph, count: int, whole: int, free: int, known: int) -> bool:
@@ -148,7 +148,7 @@ def _surely(graph: LinkGraph, count: int, whole: int, free: int, known: int) -> 
     return choose(graph, DeviceChoice(count=count, free=known, mode=REQUIRE)) is not None
 
 
-def _usable(wanted: DeviceChoice) -> int:
+def _usable_devices(wanted: DeviceChoice) -> int:
     return (wanted.free if wanted.within is None else wanted.within) | wanted.must
 
 
@@ -159,19 +159,21 @@ def _in_zones(graph: LinkGraph, zones: int) -> int:
     return mask_of([device for device in bits(graph.all) if graph.zones[device] & zones or not graph.zones[device]])
 
 
-def _no_clique(resource: str, graph: LinkGraph, wanted: DeviceChoice, whole: int) -> Refused:
-    usable = (_usable(wanted) & ~wanted.held) | (wanted.free if wanted.later else 0)
+def _no_clique(resource: str, graph: LinkGraph, wanted: DeviceChoice, whole: int) -> DeviceRefusal:
+    usable = (_usable_devices(wanted) & ~wanted.held) | (wanted.free if wanted.later else 0)
     largest = largest_clique(graph, usable | wanted.held)
-    return Refused(
+    return DeviceRefusal(
         GPU_LINK, f"needs {whole} of {resource} in one NVLink clique, and the largest free one has {largest}"
     )
 
 
-def _no_cards(resource: str, free: tuple[int, ...], count: int) -> Refused:
+def _no_cards(resource: str, free: tuple[int, ...], count: int) -> DeviceRefusal:
     if not allowed(count):
         sizes = ", ".join(map(str, SIZES[:-1]))
-        return Refused(XPU_ALLOCATION, f"asks for {count} of {resource}, but only {sizes} or {SIZES[-1]} can be given")
+        return DeviceRefusal(
+            XPU_ALLOCATION, f"asks for {count} of {resource}, but only {sizes} or {SIZES[-1]} can be given"
+        )
     where = " in one NUMA zone" if count <= IN_ONE_WING else ""
     tasks = ", ".join(map(str, fill(free)))
     left = f"the free ones only allow tasks of {tasks}" if tasks else "none are free"
-    return Refused(XPU_ALLOCATION, f"needs {count} of {resource}{where}, but {left}")
+    return DeviceRefusal(XPU_ALLOCATION, f"needs {count} of {resource}{where}, but {left}")

@@ -56,8 +56,8 @@ def _wishes(layout: Layout, trial: Trial, emptied: Trial, ask: ResourceRequest) 
     alone += [(row, amount, ResourceRequest(memory=((row, amount),))) for row, amount in ask.memory]
     for row, amount, one in alone:
         # Nothing where the resource has no preference: it did not refuse the pod and does not belong into the sentence.
-        for hint in trial.hints(one):
-            first: Sequence[Hints] = emptied.hints(one)
+        for hint in trial.hints_for_ask(one):
+            first: Sequence[Hints] = emptied.hints_for_ask(one)
             fewest = min((width_of(other.preferred, space) for other in first), default=0)
             preferred = hint.preferred & space.widths[1] if single else hint.preferred
             yield _Wish(layout.resources[row], row, amount, preferred, fewest)
@@ -71,13 +71,15 @@ def _in_words(layout: Layout, wishes: Sequence[_Wish]) -> str:
     wide = [one for one in wishes if one.fewest != width]
     if wide:
         needs = " and ".join(f"{one.asked} {_zones_needed(one)}" for one in wishes)
-        most = [f"{format_quantity(one.resource, _most(layout, one.row, width))} {one.resource}" for one in wide]
+        most = [
+            f"{format_quantity(one.resource, _most_of_zones(layout, one.row, width))} {one.resource}" for one in wide
+        ]
         return f"{needs}; they would agree with at most {' and '.join(most)} in a pod"
     short = [one for one in wishes if not one.preferred]
     zones = "one zone" if width == 1 else f"{width} zones"
     if short:
         return f"{zones} with {' or with '.join(one.asked for one in short)} free would do, and none is left"
-    where = ", ".join(f"{one.asked} would come from {_zones(layout, one.preferred)}" for one in wishes)
+    where = ", ".join(f"{one.asked} would come from {_zones_in_words(layout, one.preferred)}" for one in wishes)
     return f"{where}; they would agree if {zones} had all of them free"
 
 
@@ -88,12 +90,12 @@ def _zones_needed(one: _Wish) -> str:
     return f"{need} {one.fewest} zone{'s' * (one.fewest > 1)}"
 
 
-def _most(layout: Layout, row: int, width: int) -> int:
+def _most_of_zones(layout: Layout, row: int, width: int) -> int:
     """What so many zones of the machine have at the most."""
     return sum(sorted((max(zone[row], 0) for zone in layout.allocatable), reverse=True)[:width])
 
 
-def _zones(layout: Layout, family: int) -> str:
+def _zones_in_words(layout: Layout, family: int) -> str:
     """Sets of zones: ``zone 0 or zone 2+3``."""
     masks = sorted(bits(family), key=lambda mask: (mask.bit_count(), mask))
     narrow = [mask for mask in masks if mask.bit_count() == masks[0].bit_count()][:_NAMED]

@@ -40,7 +40,7 @@ def fewest(amounts: tuple[int, ...], need: int, most: int) -> int:
 
 
 @lru_cache(maxsize=1 << 12)
-def inside(zones: int, space: MaskFamilies) -> int:
+def masks_inside(zones: int, space: MaskFamilies) -> int:
     """The family of masks without a zone outside ``zones``."""
     found = (1 << (space.all + 1)) - 2
     for zone in bits(space.all & ~zones):
@@ -87,7 +87,7 @@ def of_sums(
         return single_zones(free, need, among, must) if max(installed) >= need else Hints()
     family = holding(free, need)
     if among != space.all:
-        family &= inside(among, space)
+        family &= masks_inside(among, space)
     if must:
         family &= covering(must, space)
     return ranked(family, fewest(installed, need, among.bit_count()), space, also)
@@ -109,7 +109,7 @@ def of_sets(free: Sequence[int], installed: Sequence[int], need: int, among: int
     """
     space = space_of(len(free))
     family, width = 0, among.bit_count()
-    for mask in bits(inside(among, space)):
+    for mask in bits(masks_inside(among, space)):
         have = total = 0
         for zone in bits(mask):
             have |= free[zone]

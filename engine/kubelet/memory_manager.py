@@ -41,7 +41,7 @@ class Memory:
         self.spare: dict[tuple[int, int], int] = {}
         self.touched: set[tuple[int, int]] = set()
 
-    def hints(self, wanted: Pairs, *, narrow: bool = False) -> Hints | None:
+    def hints_for_memory(self, wanted: Pairs, *, narrow: bool = False) -> Hints | None:
         """Hints for all types alike; None where no mask fits: the kubelet then gives no hint at all.
 
         ``narrow``: single zones suffice, if there are any.
@@ -70,7 +70,7 @@ class Memory:
         return found
 
     def _family(self, wanted: Pairs) -> int:
-        family = self._enough(wanted)
+        family = self._masks_with_enough(wanted)
         for zone, group in enumerate(self.cells):
             alone = group == 1 << zone
             # As memorymanager/policy_static.go `calculateHints`: a grouped zone gives no hint of its own, with or
@@ -83,7 +83,7 @@ class Memory:
                 family &= ~several | (0 if alone else 1 << group)
         return family
 
-    def _enough(self, wanted: Pairs) -> int:
+    def _masks_with_enough(self, wanted: Pairs) -> int:
         """The family of masks that have enough of all types, counting what is left of init containers on that mask."""
         family = (1 << (self.space.all + 1)) - 2
         for row, amount in wanted:
@@ -98,20 +98,20 @@ class Memory:
             family &= holding(_allocatable(self.layout, row), amount)
         return family
 
-    def allocate(self, wanted: Pairs, mask: int | None, preferred: bool, init: bool) -> str:
+    def allocate_memory(self, wanted: Pairs, mask: int | None, preferred: bool, init: bool) -> str:
         """Take memory for a container that the topology manager gave ``mask``; why not, or "" where that worked."""
         # Policy none, or all zones of a machine under single-numa-node: the manager computes a default mask by itself.
         if mask is None:
-            hints = self.hints(wanted)
+            hints = self.hints_for_memory(wanted)
             if hints is None:
                 return NO_DEFAULT
             if not hints.preferred and preferred:
                 return NO_PREFERRED_DEFAULT
-            mask, preferred = self._best(hints), bool(hints.preferred)
+            mask, preferred = self._best_hint(hints), bool(hints.preferred)
         # Without what init containers lend, as `isAffinitySatisfyRequest` has it: such a mask may be extended though
         # the container needs nothing new.
         if not all(sum(max(self.free[row][zone], 0) for zone in bits(mask)) >= amount for row, amount in wanted):
-            hints = self.hints(wanted) or Hints()
+            hints = self.hints_for_memory(wanted) or Hints()
             # Only masks that contain the whole given mask extend it.
             wider = 0
             for zone in bits(mask):
@@ -122,14 +122,14 @@ class Memory:
                 return NOTHING_TO_EXTEND
             if not hints.preferred and preferred:
                 return NO_PREFERRED_EXTENSION
-            mask = self._best(hints)
+            mask = self._best_hint(hints)
         # The topology manager may have merged to a mask that the memory hints do not have (best-effort).
         if self._violates(mask):
             return VIOLATION
         self._take_blocks(wanted, mask, init)
         return ""
 
-    def _best(self, hints: Hints) -> int:
+    def _best_hint(self, hints: Hints) -> int:
         """Preferred before others, then the narrowest, then the lowest number."""
         family = hints.preferred or hints.others
         return min(bits(family), key=lambda mask: (mask.bit_count(), mask))

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from engine.kubelet.allocators import installed, row_of
-from engine.kubelet.device_manager import Refused, must_link, unknown
+from engine.kubelet.device_manager import DeviceRefusal, must_link, unknown
 from engine.kubelet.devices.links import bits
 from engine.kubelet.hints import fewest
 from engine.kubelet.machine import CPU, DeviceZones, Layout, NumaPlacement, PodShape, Qos, TopologyPolicy
@@ -34,14 +34,14 @@ CLASS_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"  # and a DeviceCla
 LENIENT: Final = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
 
 
-def refused_unseen(pod: PodShape) -> Refused | None:
+def refused_unseen(pod: PodShape) -> DeviceRefusal | None:
     """Why a node of whose inside nothing is known takes no such pod; None where it may."""
     unlinked = next(iter(must_link(pod)), None)
     if unlinked is not None:
         return unknown(unlinked)
     if pod.wish in LENIENT or not (pod.claimed is not None or _may_be_pinned(pod)):
         return None
-    return Refused(NUMA_POLICY, f"asks for {pod.wish}, and the NUMA zones of this node are not known")
+    return DeviceRefusal(NUMA_POLICY, f"asks for {pod.wish}, and the NUMA zones of this node are not known")
 
 
 def _may_be_pinned(pod: PodShape) -> bool:

@@ -92,14 +92,14 @@ def resolve(
     return None
 
 
-def same(one: NumaPlacement | None, other: NumaPlacement | None) -> bool:
+def same_amounts(one: NumaPlacement | None, other: NumaPlacement | None) -> bool:
     """Whether two placements take the same amounts of the same zones; which devices does not matter."""
     if one is None or other is None:
         return one is other
     return _outline(one) == _outline(other)
 
 
-def _named(placement: NumaPlacement) -> dict[str, set[str]]:
+def _devices_of_placement(placement: NumaPlacement) -> dict[str, set[str]]:
     """The devices that a placement names, by resource."""
     found: dict[str, set[str]] = {}
     for use in placement.zones:
@@ -147,7 +147,7 @@ class Amounts:
         self._stale = set(range(len(self.left)))
         self._state: State | None = None
 
-    def charge(self, placement: NumaPlacement, sign: int) -> None:
+    def apply_placement(self, placement: NumaPlacement, sign: int) -> None:
         """Take (``sign`` 1) or give back (-1) what a placement holds; a void record holds nothing."""
         zones, resources = self._zones, self._resources
         if any(use.zone not in zones for use in placement.zones):
@@ -170,13 +170,13 @@ class Amounts:
                 # The usual case, without a call for each amount: this runs for each changed zone of each node in a
                 # cycle.
                 plain = min(row, default=0) >= 0 and not any(map(gt, row, most))
-                self.rows[zone] = tuple(row if plain else map(_within, row, most))
+                self.rows[zone] = tuple(row if plain else map(_clamp_amount, row, most))
             self._stale.clear()
             self._state = State(free=tuple(self.rows), declared_free=self._declared)
         return self._state
 
 
-def _within(left: int, most: int) -> int:
+def _clamp_amount(left: int, most: int) -> int:
     return min(max(left, 0), most)  # -1 where the zone does not report the resource
 
 
@@ -190,17 +190,19 @@ def stepwise(machine: Machine, state: State, gone: Iterable[NumaPlacement], take
     for placement in gone:
         state = charge(machine.layout, state, placement, -1, machine.device_ids)
     for taker in takers:
-        state = _taken(machine, state, taker)
+        state = _take_placement(machine, state, taker)
     return state
 
 
 def agree(placement: NumaPlacement, admitted: NumaPlacement) -> bool:
     """Whether what was admitted is what a placement says, down to the devices that it names."""
-    named, devices = _named(placement), _named(admitted)
-    return same(placement, admitted) and all(devices.get(resource) == names for resource, names in named.items())
+    named, devices = _devices_of_placement(placement), _devices_of_placement(admitted)
+    return same_amounts(placement, admitted) and all(
+        devices.get(resource) == names for resource, names in named.items()
+    )
 
 
-def _taken(machine: Machine, state: State, taker: Taker) -> State:
+def _take_placement(machine: Machine, state: State, taker: Taker) -> State:
     layout, placement = machine.layout, taker.placement
     if placement is not None and not fits_zones(layout, placement):
         placement = None

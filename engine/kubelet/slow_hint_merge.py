@@ -64,11 +64,11 @@ class Stalling:
         if before is not self._layouts.get(name):
             self._kept.clear()
 
-    def moved(self) -> None:
+    def clear_places(self) -> None:
         """Nodes have other places now."""
         self._kept.clear()
 
-    def without(self, shape: PodShape, counts: Ints) -> Ints:
+    def counts_without_stalls(self, shape: PodShape, counts: Ints) -> Ints:
         """The same counts, with none where the kubelet would take too long."""
         if not self._layouts:
             return counts
@@ -77,14 +77,14 @@ class Stalling:
             # All at once: shapes come from pod templates, and a tenant may write as many as it likes.
             if len(self._kept) >= SHAPES_KEPT:
                 self._kept.clear()
-            where = self._kept[shape] = np.array(list(self._where(shape)), np.int64)
+            where = self._kept[shape] = np.array(list(self._stalling_nodes(shape)), np.int64)
         if not len(where):
             return counts
         cut = counts.copy()
         cut[where[where < len(cut)]] = 0
         return cut
 
-    def _where(self, shape: PodShape) -> Iterable[int]:
+    def _stalling_nodes(self, shape: PodShape) -> Iterable[int]:
         for name, layout in self._layouts.items():
             index = self._index(name)
             if index is not None and stalls(layout, shape):

@@ -29,7 +29,7 @@ from engine.numa.batch.masks import Bools, Workspace
 from engine.numa.batch.sequential import UNKNOWN
 from engine.numa.batch.spread import spread
 from engine.numa.columns import View
-from engine.numa.count_plans import Plan
+from engine.numa.count_plans import CountPlan
 from engine.numa.score import FULL, ZoneScore, breaks, broken_up, close, distance, fullness
 
 NOT_KNOWN: Final = 3  # in half zones: after one zone, before two
@@ -113,7 +113,7 @@ def _rest(layout: Layout, state: State, shape: PodShape, zones: int) -> Rest:
     return Rest(loose, distance(layout, zones), breaks(layout, state, after), broken_up(layout, after))
 
 
-def alignments(view: View, plan: Plan, shape: PodShape, score: ZoneScore, space: Workspace) -> Ints:
+def alignments(view: View, plan: CountPlan, shape: PodShape, score: ZoneScore, space: Workspace) -> Ints:
     """The numbers of some columns of a kind; ``UNKNOWN`` where the exact admission has to be asked."""
     zones = spread(view, plan, space)
     halves = 2 * np.bitwise_count(np.maximum(zones, 0)).astype(np.int64)
@@ -128,7 +128,7 @@ def alignments(view: View, plan: Plan, shape: PodShape, score: ZoneScore, space:
     return found
 
 
-def _surely_one(view: View, plan: Plan) -> Bools:
+def _surely_one(view: View, plan: CountPlan) -> Bools:
     """Where all that is free of what is asked for lies in one zone."""
     some = np.zeros((view.zones, view.width), np.bool_)
     for row in plan.whole.rows:
@@ -137,7 +137,7 @@ def _surely_one(view: View, plan: Plan) -> Bools:
     return found
 
 
-def _full(view: View, plan: Plan, zones: Ints, score: ZoneScore) -> Any:
+def _full(view: View, plan: CountPlan, zones: Ints, score: ZoneScore) -> Any:
     """How full the zones become together, of all columns."""
     inside = np.maximum(zones, 0) >> np.arange(view.zones)[:, None] & 1
     used = []
@@ -148,7 +148,7 @@ def _full(view: View, plan: Plan, zones: Ints, score: ZoneScore) -> Any:
     return fullness(used, score)
 
 
-def _rests(view: View, plan: Plan, shape: PodShape, zones: Ints) -> Rest:
+def _rests(view: View, plan: CountPlan, shape: PodShape, zones: Ints) -> Rest:
     """Of all columns. Asked once for equal layouts, zones and free linked devices."""
     traits = view.kind.traits
     linked = [row for row in plan.whole.rows if traits.resources[row] in {*traits.graphs, *traits.cliques}]
@@ -158,7 +158,7 @@ def _rests(view: View, plan: Plan, shape: PodShape, zones: Ints) -> Rest:
     found = np.repeat(np.array(Rest(), np.int64)[:, None], view.width, axis=1)
     known: dict[tuple[object, ...], Rest] = {}
     layouts, masks = view.layout.tolist(), zones.tolist()
-    for place, slot in enumerate(view.slots):
+    for place, slot in enumerate(view.column_numbers):
         at, mask = view.kind.at[slot], masks[place]
         if at is None or mask <= 0:
             continue

@@ -34,7 +34,7 @@ class KnownLayout:
         """One more machine has it."""
         self.uses += 1
 
-    def give_up(self) -> bool:
+    def drop_machine(self) -> bool:
         """One machine less has it; True where none has."""
         self.uses -= 1
         return not self.uses
@@ -95,7 +95,7 @@ class LayoutColumns:
         self.reach[:, :, place] = reach_of(room)
         return place
 
-    def give_up(self, place: int) -> None:
+    def drop_layout(self, place: int) -> None:
         """Nobody has that layout any more."""
         self._spare_layouts.append(place)
 
@@ -185,12 +185,12 @@ class View:
         self.zones = kind.traits.zones
 
     @property
-    def slots(self) -> list[int]:
+    def column_numbers(self) -> list[int]:
         """Which columns these are."""
         where = self.where
         return list(range(where.start, where.stop)) if isinstance(where, slice) else where.tolist()
 
-    def only(self, places: Ints) -> "View":
+    def select_columns(self, places: Ints) -> "View":
         """Of these columns, those at ``places`` (ascending, each once)."""
         return self if len(places) == self.width else View(self.kind, self._at(places))
 
@@ -207,7 +207,7 @@ class View:
             return np.zeros((0, self.zones, self.width), np.int64)
         return np.stack([self.free(row) for row in rows])
 
-    def room(self, row: int) -> Ints:
+    def capacity_of(self, row: int) -> Ints:
         """What there is of a resource."""
         found: Ints = self.kind.room[row][:, self.layout]
         return found
@@ -247,12 +247,12 @@ class Scratch(View):
         self.sharing = sharing
 
     @classmethod
-    def of(cls, view: View, *, sharing: bool) -> "Scratch":
+    def copy_view(cls, view: View, *, sharing: bool) -> "Scratch":
         """A copy of what a view shows."""
         left = np.array(view.all_free(range(len(view.kind.traits.resources))))
         return cls(view, left, np.array(view.group), np.zeros(view.width, np.bool_), sharing=sharing)
 
-    def only(self, places: Ints) -> "Scratch":
+    def select_columns(self, places: Ints) -> "Scratch":
         """Of these columns, those at ``places`` (ascending, each once): a copy, unless that is all of them."""
         if len(places) == self.width:
             return self

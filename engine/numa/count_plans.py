@@ -12,7 +12,7 @@ from engine.numa.zone_requests import PERMISSIVE, Steps, ZoneRequest, steps_of
 SINGLE, RESTRICTED = TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED
 
 
-class Plan:
+class CountPlan:
     """A pod shape, worked out for a kind of layout.
 
     ``strict``: the kubelet refuses what it cannot align. ``one_zone``: kubelet or wish refuse what is not all in one
@@ -62,14 +62,14 @@ class Plan:
         return True
 
 
-def plan_for(traits: Traits, shape: PodShape) -> Plan | None:
+def plan_for(traits: Traits, shape: PodShape) -> CountPlan | None:
     """How to count pods of that shape; None where the exact admission has to be asked for every state."""
     if not traits.plain or not _links_are_simple(traits, shape):
         return None
     steps = steps_of(traits, shape)
     if steps is None or (steps.lent and (shape.wish not in PERMISSIVE or must_link(shape))):
         return None
-    plan = Plan(traits, shape, steps)
+    plan = CountPlan(traits, shape, steps)
     return plan if shape.wish in PERMISSIVE or plan.refused or plan.take_in_wish(traits, shape) else None
 
 

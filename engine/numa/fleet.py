@@ -20,7 +20,7 @@ from engine.numa.alignment import UNKNOWN_NODE, alignments, exactly
 from engine.numa.batch.admitted import UNKNOWN, count, count_in_one_zone, count_one
 from engine.numa.batch.masks import Bools, Workspace
 from engine.numa.columns import KnownLayout, LayoutColumns, View
-from engine.numa.count_plans import Plan, plan_for
+from engine.numa.count_plans import CountPlan, plan_for
 from engine.numa.layout_class import Traits, traits_of
 from engine.numa.score import ZoneScore
 
@@ -53,7 +53,7 @@ class _Answer(msgspec.Struct):
     values: Ints
     score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
     seen: int = -1
-    plans: dict[int, Plan | None] = msgspec.field(default_factory=dict)
+    plans: dict[int, CountPlan | None] = msgspec.field(default_factory=dict)
     exact: dict[tuple[Layout, State], int] = msgspec.field(default_factory=dict)
 
     def permute(self, order: Ints, seen: int) -> None:
@@ -71,7 +71,7 @@ class _Answer(msgspec.Struct):
 
 
 class Fleet:
-    """The machines of the nodes of one table, by table index. ``len(fleet)`` indices are known; see `grow`."""
+    """The machines of the nodes of one table, by table index. ``len(fleet)`` indices are known; see `grow_to`."""
 
     def __init__(self) -> None:
         self._at: list[tuple[KnownLayout, State] | None] = []
@@ -94,7 +94,7 @@ class Fleet:
 
     def set(self, index: int, layout: Layout, state: State) -> bool:
         """Give the node at ``index`` this machine; True where anything changed."""
-        self.grow(index + 1)
+        self.grow_to(index + 1)
         old = self._at[index]
         same = old is not None and (old[0].layout is layout or old[0].layout == layout)
         if old is not None and same and old[1] == state:
@@ -125,7 +125,7 @@ class Fleet:
         self._touch(index)
         return True
 
-    def grow(self, size: int) -> None:
+    def grow_to(self, size: int) -> None:
         """There are at least ``size`` indices; the new ones have no machine."""
         more = size - len(self._at)
         if more <= 0:
@@ -141,7 +141,7 @@ class Fleet:
 
     def permute(self, order: Ints) -> None:
         """Index ``order[i]`` becomes index i. Machines that are not named are dropped."""
-        self.grow(int(order.max(initial=-1)) + 1)
+        self.grow_to(int(order.max(initial=-1)) + 1)
         named = order.tolist()
         # Answers that have seen every change are reordered. Others
         # need entries of the log, whose indices are the old ones.
@@ -158,7 +158,7 @@ class Fleet:
 
     # -- answers ----------------------------------------------------------------------------------------------
 
-    def counts(self, shape: PodShape, most: int) -> Ints:
+    def count_by_machine(self, shape: PodShape, most: int) -> Ints:
         """Pods of that shape that each machine grants one after another, ``most`` at the most.
 
         By index, ``len(fleet)`` of them; NO_MACHINE where none is. Do not modify; valid until a machine changes.
@@ -179,7 +179,7 @@ class Fleet:
         return self._answer(Question.ALIGNMENT, shape, 1, score).values
 
     def in_one_zone(self, shape: PodShape, most: int) -> Ints:
-        """As ``counts``, of pods that come out in one zone each, or of which nothing is aligned."""
+        """As ``count_by_machine``, of pods that come out in one zone each, or of which nothing is aligned."""
         answer = self._answer(Question.IN_ONE_ZONE, shape, most)
         return answer.values if answer.most == most else np.minimum(answer.values, most)
 
@@ -194,7 +194,7 @@ class Fleet:
             if len(self._answers) >= ANSWERS_KEPT:
                 del self._answers[next(iter(self._answers))]
             answer = _Answer(question, shape, most, np.empty(len(self), np.int64), score)
-        changed = self._changed(answer.seen)
+        changed = self._changed_since(answer.seen)
         if changed is None:
             self._make(answer)
         elif changed:
@@ -203,7 +203,7 @@ class Fleet:
         self._answers[key] = answer  # the newest is last, the first is the one to forget
         return answer
 
-    def _changed(self, since: int) -> list[int] | None:
+    def _changed_since(self, since: int) -> list[int] | None:
         """Indices that changed; None where counting all anew is cheaper or the log is gone."""
         if since < self._log_start:
             return None
@@ -275,11 +275,13 @@ class Fleet:
             found = count(view, plan, answer.most, self._space)
         unknown = (found == UNKNOWN).nonzero()[0]
         if len(unknown):
-            found[unknown] = [self._exactly(answer, view.kind, slot) for slot in view.only(unknown).slots]
+            found[unknown] = [
+                self._exactly(answer, view.kind, slot) for slot in view.select_columns(unknown).column_numbers
+            ]
         return found
 
     @staticmethod
-    def _plan(answer: _Answer, kind: LayoutColumns) -> Plan | None:
+    def _plan(answer: _Answer, kind: LayoutColumns) -> CountPlan | None:
         if kind.number not in answer.plans:
             answer.plans[kind.number] = plan_for(kind.traits, answer.shape)
         return answer.plans[kind.number]
@@ -330,9 +332,9 @@ class Fleet:
     def _release_column(self, known: KnownLayout, slot: int) -> None:
         kind = known.kind
         kind.drop(slot)
-        if known.give_up():
+        if known.drop_machine():
             del self._by_layout[known.layout]
-            kind.give_up(known.place)
+            kind.drop_layout(known.place)
         if not len(kind):
             del self._kinds[kind.number], self._by_traits[kind.traits]
 

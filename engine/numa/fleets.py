@@ -27,7 +27,7 @@ class Fleets:
         self._stalling = Stalling(index)
         self._changed: dict[str, None] = {}
 
-    def changed(self, name: str) -> None:
+    def mark_changed(self, name: str) -> None:
         """Something came to a node or went: what is left there is another."""
         self._changed[name] = None
 
@@ -40,19 +40,19 @@ class Fleets:
     def node_came(self, name: str) -> None:
         """A node with a machine got a (new) place in the table."""
         self._changed[name] = None
-        self._stalling.moved()
+        self._stalling.clear_places()
         self._place_bare(name)
 
     def permute(self, order: Ints) -> None:
         """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
-        self._stalling.moved()
+        self._stalling.clear_places()
         for fleet in (self._now, self._bare):
             if fleet is not None:
                 # A fleet ends at its last machine, and the new order may name nodes behind that.
-                fleet.grow(int(order.max(initial=-1)) + 1)
+                fleet.grow_to(int(order.max(initial=-1)) + 1)
                 fleet.permute(order)
 
-    def now(self, state: Callable[[str], State]) -> Fleet:
+    def current_fleet(self, state: Callable[[str], State]) -> Fleet:
         """The machines as they stand; ``state``: what is left in the machine of a node."""
         for name in self._changed:
             index, machine = self._index(name), self._machines.get(name)
@@ -64,17 +64,17 @@ class Fleets:
         self._changed.clear()
         return self._now
 
-    def counts(self, shape: PodShape, most: int, state: Callable[[str], State]) -> Ints:
+    def count_admitted(self, shape: PodShape, most: int, state: Callable[[str], State]) -> Ints:
         """By table index, how many pods of a shape each kubelet would admit now, ``most`` at most; -1: not known."""
-        return self._stalling.without(shape, self.now(state).counts(shape, most))
+        return self._stalling.counts_without_stalls(shape, self.current_fleet(state).count_by_machine(shape, most))
 
-    def emptied(self, shape: PodShape, most: int) -> Ints:
-        """As ``counts``, if nothing ran on any node."""
+    def count_if_empty(self, shape: PodShape, most: int) -> Ints:
+        """As ``count_admitted``, if nothing ran on any node."""
         if self._bare is None:
             self._bare = Fleet()
             for name in self._machines:
                 self._place_bare(name)
-        return self._stalling.without(shape, self._bare.counts(shape, most))
+        return self._stalling.counts_without_stalls(shape, self._bare.count_by_machine(shape, most))
 
     def _place_bare(self, name: str) -> None:
         if self._bare is None:

@@ -12,10 +12,10 @@ import msgspec
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
-from engine.kubelet.rebuild import Amounts, Taker, agree, fits_zones, granted, inner, same, stepwise
+from engine.kubelet.rebuild import Amounts, Taker, agree, fits_zones, granted, inner, same_amounts, stepwise
 from engine.kubelet.resource_requests import Pairs
 from engine.model import Pod
-from engine.numa.unrecorded import Rows, held_apart, not_in_report, takes
+from engine.numa.unrecorded import Rows, amounts_in_zones, held_apart, not_in_report
 
 SlotKey = tuple[str, str]  # workload, pod set
 Gone = tuple[tuple[str, NumaPlacement], ...]
@@ -45,7 +45,7 @@ class Reserved(Protocol):
     def shape(self, key: SlotKey) -> PodShape | None:
         """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
 
-    def units(self, key: SlotKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
+    def unclaimed_slots(self, key: SlotKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
         """(node, slots there that no pod claims), for some nodes or all; nodes by their place in the table."""
 
 
@@ -106,7 +106,7 @@ class NodeZones(msgspec.Struct, eq=False):
         return len(self.unrecorded) if self.machine is not None and len(self.machine.layout.zones) > 1 else 0
 
     @property
-    def idle(self) -> bool:
+    def is_unknown(self) -> bool:
         """Whether nothing is known of this node."""
         return self.machine is None and not self.pods
 
@@ -119,13 +119,13 @@ class NodeZones(msgspec.Struct, eq=False):
         self.since, self.gone = self._late() if self.dated and not by_report else frozenset(), ()
         self.list_unrecorded()
         if old is None or machine is None or by_report or self.unrecorded:
-            self.forget()
+            self.forget_free()
             return True
         same = (old.layout, old.state.declared_free, old.pcie_roots) == (
             *(machine.layout, machine.state.declared_free, machine.pcie_roots),
         )
         if not same:
-            self.forget()
+            self.forget_free()
         return not same
 
     def list_unrecorded(self) -> None:
@@ -139,7 +139,7 @@ class NodeZones(msgspec.Struct, eq=False):
             return ()
         placement = self.held_by(pod)
         known = placement is not None and fits_zones(machine.layout, placement)
-        return () if known else takes(machine.layout, pod.shape)
+        return () if known else amounts_in_zones(machine.layout, pod.shape)
 
     def _late(self) -> frozenset[str]:
         """Those pods noted since the last report that a new one cannot count yet."""
@@ -148,13 +148,15 @@ class NodeZones(msgspec.Struct, eq=False):
             return frozenset()
         layout = machine.layout
         there = {
-            key: (takes(layout, pod.shape), self.held_by(pod)) for key, pod in self.pods.items() if self.matters(pod)
+            key: (amounts_in_zones(layout, pod.shape), self.held_by(pod))
+            for key, pod in self.pods.items()
+            if self.matters(pod)
         }
         doubtful = {key: each for key, each in there.items() if key in self.since}
         sure = [each for key, each in there.items() if key not in self.since]
         return not_in_report(layout, machine.state.free, sure, doubtful)
 
-    def forget(self) -> None:
+    def forget_free(self) -> None:
         """What is free has to be made anew."""
         self._amounts = self._state = None
 
@@ -178,7 +180,7 @@ class NodeZones(msgspec.Struct, eq=False):
         if self.by_report or before or self.unrecorded:
             self._amounts = None
         elif self._amounts is not None and (placement := self.held_by(pod)) is not None:
-            self._amounts.charge(placement, sign)
+            self._amounts.apply_placement(placement, sign)
 
     def held_by(self, pod: Pod) -> NumaPlacement | None:
         """What a pod holds: what was decided for its slot is newer than what was predicted when it was let go."""
@@ -209,18 +211,18 @@ class NodeZones(msgspec.Struct, eq=False):
             self.gone = tuple(sorted((*self.gone, (pod.key, placement)), key=lambda item: item[0]))
         self._dated_anew()
 
-    def settle(self) -> bool:
+    def mark_counted(self) -> bool:
         """The report counts every pod that is there; True where that was not so."""
         if not self.since and not self.gone:
             return False
         self.since, self.gone = frozenset(), ()
-        self.forget()
+        self.forget_free()
         return True
 
     def _dated_anew(self) -> None:
         """Which pods the report counts is another matter now."""
         if self.by_report or self.unrecorded:
-            self.forget()
+            self.forget_free()
 
     def decide(self, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
         """Set the zones of a pod set's slots."""
@@ -232,9 +234,9 @@ class NodeZones(msgspec.Struct, eq=False):
         self._state = None
         if self._amounts is not None:
             for placement in before:
-                self._amounts.charge(placement, -1)
+                self._amounts.apply_placement(placement, -1)
             for placement in now:
-                self._amounts.charge(placement, 1)
+                self._amounts.apply_placement(placement, 1)
 
     def saved(self) -> Saved:
         """What `bring_back` needs."""
@@ -249,7 +251,7 @@ class NodeZones(msgspec.Struct, eq=False):
             self._dated_anew()
         else:
             self.list_unrecorded()
-            self.forget()
+            self.forget_free()
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -265,7 +267,7 @@ class NodeZones(msgspec.Struct, eq=False):
             self._amounts = self._of_pods(machine)
             for slot in self._slots(shape_of):
                 if slot.placement is not None:
-                    self._amounts.charge(slot.placement, 1)
+                    self._amounts.apply_placement(slot.placement, 1)
         return self._amounts.state()
 
     def without_slots(self) -> State:
@@ -313,7 +315,7 @@ class NodeZones(msgspec.Struct, eq=False):
             state = found[1]
         return tuple(now)
 
-    def free(self, coming: Collection[str], ending: Collection[str]) -> Free:
+    def free_for_coming(self, coming: Collection[str], ending: Collection[str]) -> Free:
         """What is free for pods on their way, without slots; ``coming``: those of them that are bound already.
 
         ``ending``: pods that may end before those have come. Only where there is a machine.
@@ -336,10 +338,10 @@ class NodeZones(msgspec.Struct, eq=False):
         base = machine.state.free if self.by_report else self._less_unrecorded(machine)
         found = Amounts(machine.layout, base, machine.state.declared_free)
         for placement in self._given_back(machine):
-            found.charge(placement, -1)
+            found.apply_placement(placement, -1)
         for pod in self._uncounted(machine, without):
             if pod.placement is not None:
-                found.charge(pod.placement, 1)
+                found.apply_placement(pod.placement, 1)
         return found
 
     def _less_unrecorded(self, machine: Machine) -> Rows:
@@ -390,9 +392,9 @@ def slot_of(claimant: Pod | None, slots: Sequence[NumaPlacement]) -> int | None:
     Of equal slots it is the one with the devices that it was sent with.
     """
     own = None if claimant is None else claimant.placement
-    if claimant is None or own is None or not (claimant.observed or same(own, slots[0])):
+    if claimant is None or own is None or not (claimant.observed or same_amounts(own, slots[0])):
         return None
     # Slot 0 is falsy and goes on to the second search, which finds it again.
     return next((at for at, one in enumerate(slots) if one == own), None) or next(
-        (at for at, one in enumerate(slots) if same(one, own)), None
+        (at for at, one in enumerate(slots) if same_amounts(one, own)), None
     )

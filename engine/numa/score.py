@@ -127,7 +127,7 @@ def breaks(layout: Layout, before: State, after: State) -> int:
 
 
 def _of_wings(board: XpuBoard, state: State, row: int, *, known: bool) -> tuple[int, ...]:
-    return board.free(state.devices[row]) if known else tuple(max(0, zone[row]) for zone in state.free)
+    return board.free_by_wing(state.devices[row]) if known else tuple(max(0, zone[row]) for zone in state.free)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -137,12 +137,12 @@ def pieces(graph: LinkGraph, free: int) -> int:
         return 0
     found, left = 0, free & graph.all
     while left:
-        left &= ~_largest(graph, left)
+        left &= ~_largest_clique(graph, left)
         found += 1
     return found
 
 
-def _largest(graph: LinkGraph, free: int) -> int:
+def _largest_clique(graph: LinkGraph, free: int) -> int:
     """The first of the largest cliques among some devices, as a mask."""
     if graph.size > TABLE_DEVICES:
         return cliques(graph, free)[0]

@@ -19,7 +19,7 @@ Rows = tuple[tuple[int, ...], ...]  # (zones, resources), in the units of a layo
 
 
 @lru_cache(maxsize=TAKES_KEPT)
-def takes(layout: Layout, shape: PodShape | None) -> Pairs:
+def amounts_in_zones(layout: Layout, shape: PodShape | None) -> Pairs:
     """(row, amount) that a pod holds of the zones of a layout while it runs; () where that is nothing or not known.
 
     What ordinary init containers got is not counted: exporters do not list it.
@@ -47,7 +47,7 @@ def held_apart(layout: Layout, available: Rows, need: Mapping[int, int], counted
     """
     told = Amounts(layout, available)
     for placement in counted:
-        told.charge(placement, -1)
+        told.apply_placement(placement, -1)
     found = [[0] * len(layout.resources) for _ in layout.zones]
     for row, amount in need.items():
         zones = [at for at, zone in enumerate(layout.allocatable) if zone[row] >= 0]
@@ -76,27 +76,27 @@ def not_in_report(
     # Taken before pods are counted off: a resource that is all accounted for is still one that the exporter counts.
     telling = {row for row, amount in enumerate(used) if amount}
     for pairs, placement in sure:
-        _count(used, told, pairs, placement)
+        _subtract_used(used, told, pairs, placement)
     late = []
     # By name: which of two pods the report is taken to count must not depend on the order of events.
     for key, (pairs, placement) in sorted(doubtful.items()):
         asked = [(row, amount) for row, amount in pairs if row in telling]
         enough = bool(asked) and all(amount <= used[row] for row, amount in asked)
-        if not pairs or (enough and _shown(layout, told, placement, telling)):
-            _count(used, told, pairs, placement)
+        if not pairs or (enough and _is_accounted(layout, told, placement, telling)):
+            _subtract_used(used, told, pairs, placement)
         else:
             late.append(key)
     return frozenset(late)
 
 
-def _count(used: list[int], told: Amounts, pairs: Pairs, placement: NumaPlacement | None) -> None:
+def _subtract_used(used: list[int], told: Amounts, pairs: Pairs, placement: NumaPlacement | None) -> None:
     for row, amount in pairs:
         used[row] -= amount
     if placement is not None:
-        told.charge(placement, -1)
+        told.apply_placement(placement, -1)
 
 
-def _shown(layout: Layout, told: Amounts, placement: NumaPlacement | None, telling: Collection[int]) -> bool:
+def _is_accounted(layout: Layout, told: Amounts, placement: NumaPlacement | None, telling: Collection[int]) -> bool:
     """Whether so much is used in each zone of a placement, beside what is accounted for."""
     zones, rows = places_of(layout)
     return placement is None or all(

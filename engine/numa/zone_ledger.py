@@ -72,7 +72,7 @@ class NumaLedger:
 
     def set_machine(self, machine: Machine) -> bool:
         """Take in a report (or a changed one); False where it only says what is not read now."""
-        name, inside = machine.node, self._inside(machine.node)
+        name, inside = machine.node, self._zones_of_node(machine.node)
         # Before the report is taken in, which resets the pods that came and went since: a rollback brings these back.
         self._save(name, inside)
         old, self.machines[name] = inside.machine, machine
@@ -87,7 +87,7 @@ class NumaLedger:
             self._undecide(name, inside)
             self._new = True
             self._reported(name)
-        self._changed(name)
+        self._mark_node_changed(name)
         return True
 
     def remove_machine(self, name: str) -> None:
@@ -98,7 +98,7 @@ class NumaLedger:
         self.differing.subtract(traits(self.machines.pop(name).layout))
         inside.report(None, by_report=False)
         self._reported(name)
-        self._changed(name)
+        self._mark_node_changed(name)
         self._drop_idle(name, inside)
 
     def _reported(self, name: str) -> None:
@@ -114,29 +114,29 @@ class NumaLedger:
         """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
         self._fleets.permute(order)
 
-    def settle(self) -> None:
+    def mark_counted(self) -> None:
         """All that there was is taken in: what is published counts the pods that are there."""
         for name, inside in self._by_name.items():
-            if inside.settle():
-                self._changed(name)
+            if inside.mark_counted():
+                self._mark_node_changed(name)
 
     def unrecorded(self, name: str) -> int:
         """How many pods on a node hold something in its zones, and no record says in which (`NodeZones.unsure`)."""
         inside = self._by_name.get(name)
         return 0 if inside is None else inside.unsure
 
-    def _inside(self, name: str) -> NodeZones:
+    def _zones_of_node(self, name: str) -> NodeZones:
         found = self._by_name.get(name)
         if found is None:
             found = self._by_name[name] = NodeZones()
         return found
 
     def _drop_idle(self, name: str, inside: NodeZones) -> None:
-        if inside.idle:
+        if inside.is_unknown:
             self._by_name.pop(name, None)
 
-    def _changed(self, name: str) -> None:
-        self._fleets.changed(name)
+    def _mark_node_changed(self, name: str) -> None:
+        self._fleets.mark_changed(name)
         index = self._index(name)
         if index is not None:
             self._touch(index)
@@ -145,7 +145,7 @@ class NumaLedger:
 
     def arrive(self, pod: Pod, before: Before = NEVER) -> None:
         """A pod is on its node now; ``before``: what `remove_pod` said when its older version was taken away."""
-        inside = self._inside(pod.node)
+        inside = self._zones_of_node(pod.node)
         # Zones that an earlier pod put in doubt are decided again before this one counts:
         # it gets those of the first slot, because its kubelet chooses as the pod arrives.
         if pod.node in self._doubtful:
@@ -160,7 +160,7 @@ class NumaLedger:
             inside.came_again(pod, since=new or before.since, taken=before.taken)
         # After `came_again`: what the pod holds may be the zones of a slot that its older version claimed.
         inside.count(pod, 1)
-        self._fleets.changed(pod.node)
+        self._fleets.mark_changed(pod.node)
         if inside.decided:
             self._doubtful[pod.node] = None
 
@@ -178,7 +178,7 @@ class NumaLedger:
                 inside.went(pod)
             # After the pod is counted out, for it is counted out with the zones that it took.
             inside.taken.pop(pod.key, None)
-            self._fleets.changed(pod.node)
+            self._fleets.mark_changed(pod.node)
             if inside.decided:
                 self._doubtful[pod.node] = None
         self._drop_idle(pod.node, inside)
@@ -196,7 +196,7 @@ class NumaLedger:
         if shape is not None:
             self._pending[key] = None
             if shape == before and key in self._on:
-                held = dict(self.units(key, self._on[key]))
+                held = dict(self.unclaimed_slots(key, self._on[key]))
         for name in sorted(self._on.get(key, ())):
             inside = self._by_name[name]
             units = held.get(name, 0)
@@ -206,7 +206,7 @@ class NumaLedger:
                 if inside.decided:
                     self._doubtful[name] = None
 
-    def held(self, key: SlotKey, name: str, units: int, claimant: Pod | None) -> None:
+    def set_unclaimed(self, key: SlotKey, name: str, units: int, claimant: Pod | None) -> None:
         """So many slots on a node are unclaimed now; ``claimant``: the pod that came to claim one.
 
         A pod that was not seen yet holds what was decided for the first slot: a kubelet goes by the order in which pods
@@ -238,12 +238,12 @@ class NumaLedger:
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None:
             return
-        units = dict(self.units(key, (name,))).get(name, 0)
+        units = dict(self.unclaimed_slots(key, (name,))).get(name, 0)
         self._save(name, inside)
         self._decide(name, inside, key, tuple(placements)[:units])
         if len(placements) < units:
             self._wait(key, name)
-        self._changed(name)
+        self._mark_node_changed(name)
 
     def placements(self, key: SlotKey, name: str) -> tuple[NumaPlacement, ...]:
         """The zones of a pod set's unclaimed slots on a node, in order; none where they are not known."""
@@ -265,10 +265,10 @@ class NumaLedger:
         inside = self._by_name.get(pod.node)
         return inside.held_by(pod) if inside is not None and pod.key in inside.pods else None
 
-    def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
+    def unclaimed_slots(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
         """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
         index = None if names is None else [at for name in names if (at := self._index(name)) is not None]
-        return ((self._name(at), units) for at, units in self._reserved.units(key, index))
+        return ((self._name(at), units) for at, units in self._reserved.unclaimed_slots(key, index))
 
     def _wait(self, key: SlotKey, name: str) -> None:
         """A pod set has slots on a node whose zones are to be decided."""
@@ -278,7 +278,7 @@ class NumaLedger:
 
     def _decide(self, name: str, inside: NodeZones, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
         inside.decide(key, now)
-        self._fleets.changed(name)
+        self._fleets.mark_changed(name)
         if now:
             self._on.setdefault(key, set()).add(name)
         elif key in self._on:
@@ -306,7 +306,7 @@ class NumaLedger:
         for key, names in waiting.items():
             shape = self._reserved.shape(key)
             if shape is not None:
-                units = self.units(key, names)
+                units = self.unclaimed_slots(key, names)
                 short = tuple(name for name, held in units if not self._fill(name, key, shape, held))
                 # What the kubelet would not take now waits: a pod that goes may make room before somebody asks again.
                 if short:
@@ -343,18 +343,18 @@ class NumaLedger:
         inside = self._by_name.get(name)
         return None if inside is None or inside.machine is None else inside.state(self._reserved.shape)
 
-    def free(self, name: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
-        """What is free for pods on their way (`NodeZones.free`); None where the inside of the node is not known."""
+    def free_on_node(self, name: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
+        """What is free for pods on their way (`NodeZones.free_for_coming`); None where the inside is not known."""
         inside = self._by_name.get(name)
-        return None if inside is None or inside.machine is None else inside.free(coming, ending)
+        return None if inside is None or inside.machine is None else inside.free_for_coming(coming, ending)
 
-    def counts(self, shape: PodShape, most: int) -> Ints:
+    def count_admitted(self, shape: PodShape, most: int) -> Ints:
         """By table index, how many pods of a shape each kubelet would admit, ``most`` at most; -1: not known.
 
         Nodes behind the last one are not known either.
         """
         self.decide()
-        return self._fleets.counts(shape, most, self._left)
+        return self._fleets.count_admitted(shape, most, self._state_of_node)
 
     def alignments(self, shape: PodShape) -> Ints:
         """By table index, how well one more pod of a shape is aligned (`engine.numa.alignment`); less is better.
@@ -362,19 +362,19 @@ class NumaLedger:
         Nodes behind the last one are not known.
         """
         self.decide()
-        return self._fleets.now(self._left).alignments(shape, self.score)
+        return self._fleets.current_fleet(self._state_of_node).alignments(shape, self.score)
 
     def in_one_zone(self, shape: PodShape, most: int) -> Ints:
-        """As ``counts``, of pods that come out in one zone each where the kubelet does not insist on it."""
+        """As ``count_admitted``, of pods that come out in one zone each where the kubelet does not insist on it."""
         self.decide()
-        return self._fleets.now(self._left).in_one_zone(shape, most)
+        return self._fleets.current_fleet(self._state_of_node).in_one_zone(shape, most)
 
-    def _left(self, name: str) -> State:
+    def _state_of_node(self, name: str) -> State:
         return self._by_name[name].state(self._reserved.shape)
 
-    def emptied(self, shape: PodShape, most: int) -> Ints:
-        """As ``counts``, if nothing ran on any node."""
-        return self._fleets.emptied(shape, most)
+    def count_if_empty(self, shape: PodShape, most: int) -> Ints:
+        """As ``count_admitted``, if nothing ran on any node."""
+        return self._fleets.count_if_empty(shape, most)
 
     # -- transactions -----------------------------------------------------------------------------------------
 
@@ -403,11 +403,11 @@ class NumaLedger:
             self._undo.append((name, inside.saved()))
 
     def _bring_back(self, name: str, saved: Saved) -> None:
-        inside = self._inside(name)
+        inside = self._zones_of_node(name)
         for key in {*inside.decided, *saved.decided}:
             # By identity: slots whose zones did not change have the same tuple, and are not charged again.
             if inside.decided.get(key) is not saved.decided.get(key):
                 self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
         inside.bring_back(saved)
-        self._changed(name)
+        self._mark_node_changed(name)
         self._drop_idle(name, inside)

@@ -76,10 +76,10 @@ def steps_of(traits: Traits, shape: PodShape) -> Steps | None:
     """The steps; None where init containers and sidecars ask for what amounts do not tell."""
     asks = resource_requests.asks_of(traits.resources, traits.ignored, traits.kubelet, shape)
     absent = [traits.resources.index(name) for name in traits.absent]
-    containers = [(kind, _without(ask, absent) if absent else ask) for kind, _, ask in asks.containers]
+    containers = [(kind, _drop_absent(ask, absent) if absent else ask) for kind, _, ask in asks.containers]
     inits = [ask for kind, ask in containers if kind is ContainerKind.INIT and ask != _NOTHING]
     apps_only = all([kind is ContainerKind.APP or ask == _NOTHING for kind, ask in containers])  # noqa: C419  (faster)
-    whole = _without(asks.whole, absent) if absent else asks.whole
+    whole = _drop_absent(asks.whole, absent) if absent else asks.whole
     if not apps_only and not _is_told(traits, whole, [ask for _, ask in containers], inits):
         return None
     steps: list[ZoneRequest] = []
@@ -133,7 +133,7 @@ def _lends_cpus(traits: Traits, asks: Sequence[resource_requests.ResourceRequest
 _NOTHING = resource_requests.ResourceRequest()
 
 
-def _without(ask: resource_requests.ResourceRequest, absent: Sequence[int]) -> resource_requests.ResourceRequest:
+def _drop_absent(ask: resource_requests.ResourceRequest, absent: Sequence[int]) -> resource_requests.ResourceRequest:
     """Devices that no zone has are asked of nobody."""
     return ask._replace(devices=tuple([pair for pair in ask.devices if pair[0] not in absent]))
 

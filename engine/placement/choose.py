@@ -58,7 +58,7 @@ class Chooser:
 
     def in_one(self, rank: int, level: int, among: Ints | None = None) -> Pick | None:
         """The best single domain of ``rank`` (all, or ``among`` these), for a request of rank ``level``."""
-        fits = self.counts.at(rank)
+        fits = self.counts.counts_of_rank(rank)
         found = (fits >= self.need).nonzero()[0] if among is None else among[fits[among] >= self.need]
         if not len(found):
             return None
@@ -66,11 +66,11 @@ class Chooser:
             best = found[fits[found].argmin()]
             if self.prefer is not None:
                 equal = found[fits[found] == fits[best]]
-                best = equal[self.prefer.best(equal, 1)[0]]
+                best = equal[self.prefer.choose_leaves(equal, 1)[0]]
             return Pick(best[None], np.array([self.need]), (1,))
         steps = tuple(range(max(level, rank + 1), self.tree.leaf + 1))
         single = len(found) == 1
-        pick = self.solve(rank, int(found[0]), steps) if single else self._best(rank, found, fits, steps)
+        pick = self.solve(rank, int(found[0]), steps) if single else self._best_container(rank, found, fits, steps)
         if self.unopened is None or among is not None or level >= self.tree.leaf:
             return pick
         if single and rank == self.tree.leaf - 1:
@@ -81,7 +81,7 @@ class Chooser:
         """The pick, which opens a rack, or one in a rack in use (see `Unopened`)."""
         assert self.unopened is not None  # noqa: S101  (the caller looked)
         rack = self.tree.leaf - 1
-        fits = self.counts.at(rack)
+        fits = self.counts.counts_of_rank(rack)
         used = self.unopened.in_use((fits >= self.need).nonzero()[0], fits)
         nodes, ties = _fewest(self._needed(rack, used, self.tree.leaf), used) if len(used) else (LOW, used)
         # More nodes than a whole rack is worth: the idle rack is opened.
@@ -92,7 +92,7 @@ class Chooser:
         found = self._leaves_of(rack, int(ties[0]))
         return Pick(found.leaves, found.amounts, (*pick.cost[: steps - 1], nodes, *pick.cost[steps:]))
 
-    def anywhere(self, level: int) -> Pick | None:
+    def pick_anywhere(self, level: int) -> Pick | None:
         """Spread over the whole flavor."""
         return self.solve(-1, 0, tuple(range(level, self.tree.leaf + 1))) if self._holds() else None
 
@@ -106,12 +106,12 @@ class Chooser:
         if not self._holds():
             return None
         leaf = self.tree.leaf
-        room = (self.counts.at(leaf - 1), self.tree.owners[leaf - 1]) if leaf else None
+        room = (self.counts.counts_of_rank(leaf - 1), self.tree.owners[leaf - 1]) if leaf else None
         picked, rest = cover(self.counts.leaf, self.need, tight=True, ties=room, best=self.greedy.best_of(None))
         pick = as_pick(picked, self.counts.leaf[picked], rest, ())
-        return self._together(pick) if self.gather and leaf and len(picked) > 1 else pick
+        return self._pack_pick(pick) if self.gather and leaf and len(picked) > 1 else pick
 
-    def _together(self, pick: Pick) -> Pick:
+    def _pack_pick(self, pick: Pick) -> Pick:
         """As few nodes in the fewest domains of the widest level and the next ones: in racks in use, if these will do.
 
         Of single domains that take all, the tightest.
@@ -129,14 +129,14 @@ class Chooser:
             found = asked.in_one(rank, leaf)
             if found is not None and len(found.leaves) == nodes:
                 return Pick(found.leaves, found.amounts, pick.cost)
-        found = asked.anywhere(leaf)
+        found = asked.pick_anywhere(leaf)
         assert found is not None  # noqa: S101  (they hold all)
         return Pick(found.leaves, found.amounts, pick.cost)
 
     def _holds(self) -> bool:
-        return bool(self.tree.size) and int(self.counts.at(0).sum()) >= self.need
+        return bool(self.tree.size) and int(self.counts.counts_of_rank(0).sum()) >= self.need
 
-    def _best(self, rank: int, found: Ints, fits: Ints, steps: tuple[int, ...]) -> Pick:
+    def _best_container(self, rank: int, found: Ints, fits: Ints, steps: tuple[int, ...]) -> Pick:
         """Compare containers, tightest first."""
         keys = fits[found]
         # Tightness above and the domain below in one number: one
@@ -156,7 +156,7 @@ class Chooser:
         # answer: there is nothing below by which they could differ.
         if self.prefer is not None or rank < self.tree.leaf - 1:
             ties = domains[needed == fewest]
-        if len(keys) > FIRST_LOOK and fewest > self._least(steps[0]):
+        if len(keys) > FIRST_LOOK and fewest > self._fewest_domains(steps[0]):
             fewest, ties = self._look_on(rank, keys[FIRST_LOOK:], steps[0], fewest, ties)
         if self.prefer is not None and len(ties) > 1:
             ties = self._preferred(rank, ties, fits)
@@ -166,12 +166,12 @@ class Chooser:
     def _preferred(self, rank: int, ties: Ints, fits: Ints) -> Ints:
         """The same containers, equally tight ones with the better nodes first."""
         assert self.prefer is not None  # noqa: S101  (the caller looked)
-        return ties[np.lexsort((self.prefer.domains(rank, ties), fits[ties]))]
+        return ties[np.lexsort((self.prefer.rate_domains(rank, ties), fits[ties]))]
 
     def _look_on(self, rank: int, keys: Ints, step: int, fewest: int, ties: Ints) -> tuple[int, Ints]:
         """Compare the containers that were not looked at first, until some are provably the best."""
         keys.sort()
-        least, at, size = self._least(step), 0, 4 * FIRST_LOOK
+        least, at, size = self._fewest_domains(step), 0, 4 * FIRST_LOOK
         while at < len(keys) and fewest > least:
             domains = keys[at : at + size] & LOW
             # In growing batches: what is looked at first is often provably
@@ -186,22 +186,28 @@ class Chooser:
 
     def _compare(self, rank: int, ties: Ints, steps: tuple[int, ...], best: Pick) -> Pick:
         """Containers that tie at the first step: solve them one by one until none left can be better."""
-        least = (best.cost[0], *(self._least(step) for step in steps[1:]), *(1 for _ in best.cost[len(steps) :]))
+        least = (
+            best.cost[0],
+            *(self._fewest_domains(step) for step in steps[1:]),
+            *(1 for _ in best.cost[len(steps) :]),
+        )
         for domain in ties[1:].tolist():
             if best.cost <= least or self.work.spent:
                 break
             self.work.spend(DESCENT)
-            if len(best.cost) == len(steps) and self.greedy.bound(self._pool(rank, domain, steps[0]), steps, best.cost):
+            if len(best.cost) == len(steps) and self.greedy.is_fewest(
+                self._pool(rank, domain, steps[0]), steps, best.cost
+            ):
                 continue  # it ties at the first step, and needs as many nodes
             other = self.solve(rank, domain, steps)
             if other.cost < best.cost:
                 best = other
         return best
 
-    def _least(self, step: int) -> int:
+    def _fewest_domains(self, step: int) -> int:
         """No container can do with fewer domains at this step."""
         if step not in self._bounds:
-            most = self.counts.peak if step == self.tree.leaf else int(self.counts.at(step).max())
+            most = self.counts.peak if step == self.tree.leaf else int(self.counts.counts_of_rank(step).max())
             self._bounds[step] = -(-self.need // max(most, 1))
         return self._bounds[step]
 
@@ -212,7 +218,7 @@ class Chooser:
             return fewest_in(grid[domains], self.need)
         first, last = self._span(rank, domains, step)
         width = int((last - first).max())
-        values = self.counts.at(step)
+        values = self.counts.counts_of_rank(step)
         batch = GRID // width + 1
         if len(domains) <= batch:
             return fewest_of(values, first, last, width, self.need)
@@ -252,21 +258,21 @@ class Chooser:
             pick = self.greedy.pick(pool, steps, tight=True)
             return self._gathered(rank, domain, steps, pick) if wider else pick
         route = self.greedy.route(pool, steps, tight=True)
-        best = settled = all(have <= self._least(step) for have, step in zip(route.cost, steps, strict=True))
+        best = settled = all(have <= self._fewest_domains(step) for have, step in zip(route.cost, steps, strict=True))
         if not settled and self.tree.size > SMALL:
             route, best = self.greedy.loosened(pool, steps, route)
         if not settled and self.work.left >= CHOICES * DESCENT:
-            pick = self.greedy.taken(route)
+            pick = self.greedy.fewest_leaves(route)
             if not best:
                 # The greedy pick stands unless the search finds a cheaper
                 # one, so a spent budget never makes an answer worse.
                 pick = self._improved(Search(self.tree, self.counts, self.need, rank, domain, steps), pick)
             return self._gathered(rank, domain, steps, pick) if wider else pick
         if not wider:
-            return self.greedy.taken(route)
+            return self.greedy.fewest_leaves(route)
         if self.tree.size <= SMALL:
-            return self._gathered(rank, domain, steps, self.greedy.taken(route))
-        pick = self.greedy.taken(self._gathering(steps, wider).gathered(route))
+            return self._gathered(rank, domain, steps, self.greedy.fewest_leaves(route))
+        pick = self.greedy.fewest_leaves(self._gathering(steps, wider).gathered(route))
         return Pick(pick.leaves, pick.amounts, (*pick.cost, *spread(self.tree, pick.leaves, wider)))
 
     def _gathering(self, steps: tuple[int, ...], wider: range) -> Gathering:
@@ -287,7 +293,7 @@ class Chooser:
             route = Route(pick.leaves, pick.cost, int(self.counts.leaf[pick.leaves].min()))
             found = self._gathering(steps, wider).gathered(route)
             if found is not route:
-                pick = self.greedy.taken(found)
+                pick = self.greedy.fewest_leaves(found)
                 before = spread(self.tree, pick.leaves, wider)
         if max(before) > 1 and self.tree.size <= SMALL:
             # The heuristic above may miss a way; trees that are this small can afford the exact search.
@@ -306,7 +312,7 @@ class Chooser:
             if self.work.spent:
                 return pick
             self.work.spend(DESCENT)
-            if step + 2 == len(steps) and pick.cost[-1] <= search.bound(step + 1):
+            if step + 2 == len(steps) and pick.cost[-1] <= search.bound_step(step + 1):
                 continue  # one of the choices before is the best
             other = self._from(chosen, steps, step)
             if other.cost < pick.cost:
@@ -331,7 +337,7 @@ class Chooser:
 
     def _pool(self, rank: int, domain: int, step: int) -> slice:
         if rank < 0:
-            return slice(0, self.tree.domains(step))
+            return slice(0, self.tree.count_domains(step))
         first, last = domain, domain + 1
         for between in range(rank, step):
             children = self.tree.children[between]

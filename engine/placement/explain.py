@@ -61,7 +61,7 @@ def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None
     if tree is None:
         raise ValueError(f"no flavor {flavor!r}; there are: {', '.join(sorted(state.flavors)) or 'none'}")
     wanted = level or pod_set.topology.level or tree.flavor.levels[0]
-    rank = tree.rank(wanted)
+    rank = tree.rank_of_level(wanted)
     if rank is None:
         raise ValueError(f"flavor {flavor!r} has no level {wanted!r}; levels are: {', '.join(tree.flavor.levels)}")
     found = [*_explained(state, tree, pod_set, rank)]
@@ -80,13 +80,19 @@ def _explained(state: ClusterState, tree: Tree, pod_set: PodSet, rank: int) -> I
     try:
         left = room(state, tree, pod_set, known_shape(state.cluster.columns, tree, pod_set).counts)
     except Unsupported:
-        for domain in range(tree.domains(rank)):
+        for domain in range(tree.count_domains(rank)):
             yield DomainFit(tree.path(rank, domain), 0, 0, Reason.UNSUPPORTED_CONSTRAINT)
         return
     view = _View(
-        state, tree, pod_set, _whole(tree, pod_set, left.within(rank)), left.caps, _why(state, tree, pod_set), 0
+        state,
+        tree,
+        pod_set,
+        _count_whole_slices(tree, pod_set, left.counts_within(rank)),
+        left.caps,
+        _count_reasons(state, tree, pod_set),
+        0,
     )
-    for domain in range(tree.domains(rank)):
+    for domain in range(tree.count_domains(rank)):
         yield view.domain(rank, domain)
 
 
@@ -95,12 +101,12 @@ def domain_fit(  # noqa: PLR0917 -- as its callers have it
 ) -> DomainFit:
     """One domain (rank -1: the whole flavor)."""
     first, last = (0, tree.size) if rank < 0 else tree.bounds[rank][domain : domain + 2].tolist()
-    why = _why(state, tree, pod_set, slice(first, last))
-    counts = _whole(tree, pod_set, left.within(rank))
+    why = _count_reasons(state, tree, pod_set, slice(first, last))
+    counts = _count_whole_slices(tree, pod_set, left.counts_within(rank))
     return _View(state, tree, pod_set, counts, left.caps, why, first).domain(rank, domain)
 
 
-def _whole(tree: Tree, pod_set: PodSet, counts: Counts) -> Counts:
+def _count_whole_slices(tree: Tree, pod_set: PodSet, counts: Counts) -> Counts:
     """Counts of whole slices, where the pod set has any that the flavor knows."""
     try:
         layers = layers_of(tree, pod_set.topology)
@@ -120,15 +126,15 @@ class _Why(msgspec.Struct, frozen=True):
     taken: Ints
 
 
-def _why(state: ClusterState, tree: Tree, pod_set: PodSet, leaves: slice | None = None) -> _Why:
+def _count_reasons(state: ClusterState, tree: Tree, pod_set: PodSet, leaves: slice | None = None) -> _Why:
     nodes = state.cluster.columns
     leaves = leaves or slice(0, tree.size)
     span = slice(tree.lo + leaves.start, tree.lo + leaves.stop) if tree.index is None else tree.index[leaves]
-    shape = Shape.of(nodes.table, tree, pod_set)
+    shape = Shape.compile_shape(nodes.table, tree, pod_set)
     others = ((reason, mask[leaves]) for reason, mask in Constraints(state, tree, pod_set).masks())
     left = np.ones(leaves.stop - leaves.start, np.bool_)
     found = []
-    for reason, passing in chain(shape.filter.parts(nodes, span), others):
+    for reason, passing in chain(shape.filter.exclusion_masks(nodes, span), others):
         found.append((reason, left & ~passing))
         left = left & passing
     amounts = shape.fit_amounts(nodes, span)
@@ -136,7 +142,7 @@ def _why(state: ClusterState, tree: Tree, pod_set: PodSet, leaves: slice | None 
     shape.cut(nodes, span, taken)
     none = left & (amounts == 0)
     if shape.devices is not None:
-        unequipped = nodes.devices.counts(shape.devices)[span] == 0
+        unequipped = nodes.devices.count_by_node(shape.devices)[span] == 0
         found.append((Reason.INSUFFICIENT_DEVICES, none & unequipped))
         none = none & ~unequipped
     found.append((Reason.INSUFFICIENT_RESOURCE, none))
@@ -161,7 +167,7 @@ class _View(msgspec.Struct, frozen=True):
         bounds = self.tree.bounds[rank] if rank >= 0 else np.array([0, self.tree.size])
         leaves = slice(int(bounds[domain]), int(bounds[domain + 1]))
         single = int(self.counts.leaf[leaves].sum())
-        fits = int(self.counts.at(rank)[domain] if rank >= 0 else self.counts.at(0).sum())
+        fits = int(self.counts.counts_of_rank(rank)[domain] if rank >= 0 else self.counts.counts_of_rank(0).sum())
         excluded: dict[Reason, int] = {}
         passing = np.ones(leaves.stop - leaves.start, np.bool_)
         inside = slice(leaves.start - self.begin, leaves.stop - self.begin)
@@ -181,22 +187,22 @@ class _View(msgspec.Struct, frozen=True):
             limit, missing = Reason.SLICES, {}
         misaligned = fewer.nonzero()[0]
         refusal = self._refusal(leaves.start + int(misaligned[0])) if len(misaligned) else ""
-        devices = self._devices(leaves, passing) if limit in {DEVICES, Reason.INSUFFICIENT_DEVICES} else ""
+        devices = self._explain_devices(leaves, passing) if limit in {DEVICES, Reason.INSUFFICIENT_DEVICES} else ""
         return DomainFit(
             *(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal, devices),
             by_amounts=int(amounts.sum()),
         )
 
-    def _devices(self, leaves: slice, passing: Mask) -> str:
+    def _explain_devices(self, leaves: slice, passing: Mask) -> str:
         """Why one of the nodes takes no more pods with such claims: one that takes the fewest, and could take some."""
         ask, ledger = self.pod_set.devices, self.state.cluster.devices
         at = np.arange(leaves.start, leaves.stop)[passing]
         if ask is None or not len(at):
             return ""
-        index = self.tree.where(at)
-        never = ledger.emptied(ask)[index] == 0
-        node = self.tree.names[int(at[int(np.lexsort((ledger.counts(ask)[index], never))[0])])]
-        return f"{node}: {ledger.why(node, ask)}"
+        index = self.tree.columns_of_leaves(at)
+        never = ledger.count_if_unclaimed(ask)[index] == 0
+        node = self.tree.names[int(at[int(np.lexsort((ledger.count_by_node(ask)[index], never))[0])])]
+        return f"{node}: {ledger.explain_devices(node, ask)}"
 
     def _refusal(self, leaf: int) -> str:
         """What the kubelet of a node says to the first pod that it would not take."""
@@ -205,10 +211,10 @@ class _View(msgspec.Struct, frozen=True):
         if shape is None:
             return ""
         ask, zones = self.pod_set.devices, state.cluster.claim_zones
-        if ask is not None and ask.aligned and (told := zones.why(node, ask, shape, self.pod_set.count)):
+        if ask is not None and ask.aligned and (told := zones.explain_zones(node, ask, shape, self.pod_set.count)):
             return told
         xpus = state.cluster.columns.xpus
-        return kubelet_refusal(node, state.machines.get(node), state.inside(node), shape, xpus=xpus)
+        return kubelet_refusal(node, state.machines.get(node), state.state_inside(node), shape, xpus=xpus)
 
     def _limit(self, leaves: slice, passing: Mask, fits: int, excluded: dict[Reason, int]) -> tuple[str, Amounts]:
         short = self.pod_set.count - fits
@@ -217,7 +223,7 @@ class _View(msgspec.Struct, frozen=True):
         if not passing.any():
             # No node passes the filters, so amounts tell nothing: the filter that keeps out most nodes is the limit.
             return max(excluded, key=lambda reason: excluded[reason]), {}
-        index = self.tree.where(np.arange(leaves.start, leaves.stop)[passing])
+        index = self.tree.columns_of_leaves(np.arange(leaves.start, leaves.stop)[passing])
         by_resource = self._by_resource(index)
         limit = min(by_resource, key=lambda resource: by_resource[resource])
         # Amounts alone would let more pods in, so it is a cap between pods that keeps them out.
@@ -235,7 +241,7 @@ class _View(msgspec.Struct, frozen=True):
             if amount > 0
         }
         if (ask := self.pod_set.devices) is not None:
-            fits = self.state.cluster.devices.counts(ask)[index]
+            fits = self.state.cluster.devices.count_by_node(ask)[index]
             for resource in resources_of(ask).intersection(needs):  # where plugins give it, devices are not asked
                 fits = np.minimum(fits, np.maximum(table.amounts(table.free, resource, index), 0) // needs[resource])
             found[DEVICES] = int(fits.sum())
@@ -245,12 +251,15 @@ class _View(msgspec.Struct, frozen=True):
         """The same for volumes that pods share, by limit."""
         if not self.pod_set.attached.shared:
             return {}
-        columns, shape = self.state.cluster.columns, Shape.of(self.state.cluster.table, self.tree, self.pod_set)
+        columns, shape = (
+            self.state.cluster.columns,
+            Shape.compile_shape(self.state.cluster.table, self.tree, self.pod_set),
+        )
         found = {}
         for limit, own, volumes in shape.shared:
             counts = np.full(len(index), self.pod_set.count, np.int64)
             have = columns.table.amounts(columns.table.free, limit, index)
-            attach(counts, have, columns.volumes.missing(volumes, limit)[index], own)
+            attach(counts, have, columns.volumes.count_unattached(volumes, limit)[index], own)
             found[limit] = int(counts.sum())
         return found
 

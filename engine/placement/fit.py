@@ -67,7 +67,7 @@ class Fit(msgspec.Struct):
     apart: Mask | None = None
 
     @classmethod
-    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
+    def count_pod_set(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
         """Count a pod set on a flavor; a refusal where the level or a constraint makes that impossible.
 
         ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway. All pods
@@ -92,7 +92,7 @@ class Fit(msgspec.Struct):
         try:
             layers = layers_of(tree, pod_set.topology) if pod_set.topology.slices else ()
             left = room(state, tree, pod_set, known.counts)
-            inner = Inner.of(state.cluster, tree, known.shape.inside)
+            inner = Inner.for_shape(state.cluster, tree, known.shape.inside)
             aligned = None
             if inner is not None:
                 over_packing = state.alignment_over_packing
@@ -112,7 +112,7 @@ class Fit(msgspec.Struct):
     def _rank(tree: Tree, pod_set: PodSet) -> int | None:
         if pod_set.topology.policy is Policy.UNCONSTRAINED or pod_set.topology.level is None:
             return tree.leaf
-        return tree.rank(pod_set.topology.level)
+        return tree.rank_of_level(pod_set.topology.level)
 
     def containers(self) -> Iterator[int]:
         """The ranks of which one domain may hold all pods, best first; ANYWHERE last where that is allowed."""
@@ -127,26 +127,26 @@ class Fit(msgspec.Struct):
             if ceiling < 0:
                 yield ANYWHERE
 
-    def counts(self, container: int) -> Counts:
+    def counts_inside(self, container: int) -> Counts:
         """The counts that hold inside one domain of rank ``container``: of whole slices, where there are any."""
-        return self.whole(self.room.within(container))
+        return self.keep_whole_slices(self.room.counts_within(container))
 
-    def whole(self, counts: Counts) -> Counts:
+    def keep_whole_slices(self, counts: Counts) -> Counts:
         """What is left of counts in whole slices."""
         return SlicedCounts(self.tree, counts.leaf, self.layers) if self.layers else counts
 
     def chooser(self, container: int) -> Chooser | Slicer:
         """A question about the counts that hold inside one domain of rank ``container``."""
-        return self.asked(self.room.within(container), self.pod_set.count)
+        return self.question_for(self.room.counts_within(container), self.pod_set.count)
 
-    def asked(self, counts: Counts, need: int) -> Chooser | Slicer:
+    def question_for(self, counts: Counts, need: int) -> Chooser | Slicer:
         """A question about so many pods on these counts."""
         if self.layers:
             whole = SlicedCounts(self.tree, counts.leaf, self.layers)
             return Slicer(self.tree, whole, need, self.layers, self.work, self.prefer)
         return Chooser(self.tree, counts, need, self.work, self.prefer, self.unopened)
 
-    def best(self, container: int, ask: Callable[[Chooser | Slicer], Pick | None]) -> Pick | None:
+    def choose_best(self, container: int, ask: Callable[[Chooser | Slicer], Pick | None]) -> Pick | None:
         """What is chosen inside one domain of rank ``container``, aligned as well as can be.
 
         Where that is as good, in cliques that no other ComputeDomain uses.
@@ -167,26 +167,26 @@ class Fit(msgspec.Struct):
 
         def picked(leaf: Ints) -> Pick | None:
             part = room if leaf is room.counts.leaf else replace(room, counts=Counts(self.tree, leaf))
-            return ask(self.asked(part.within(container), self.pod_set.count))
+            return ask(self.question_for(part.counts_within(container), self.pod_set.count))
 
         if self.alignment is None:
             return picked(leaf)
         # With any of these the count of a leaf depends on which others take pods, so single leaves cannot be exchanged.
         plain = not (self.layers or room.caps or room.alone or room.one)
-        return self.alignment.best(leaf, picked, exchange=plain)
+        return self.alignment.best_pick(leaf, picked, exchange=plain)
 
     def pick(self) -> Pick | None:
         """The best placement; None where the pod set does not fit."""
         for container in self.containers():
-            found = self.best(container, partial(self._inside, container))
+            found = self.choose_best(container, partial(self._pick_inside, container))
             if found is not None or self.pod_set.topology.policy is Policy.UNCONSTRAINED:
                 return found
         return None
 
-    def _inside(self, container: int, chooser: Chooser | Slicer) -> Pick | None:
+    def _pick_inside(self, container: int, chooser: Chooser | Slicer) -> Pick | None:
         if self.pod_set.topology.policy is Policy.UNCONSTRAINED:
             return chooser.used_first(container)
-        return chooser.anywhere(self.rank) if container == ANYWHERE else chooser.in_one(container, self.rank)
+        return chooser.pick_anywhere(self.rank) if container == ANYWHERE else chooser.in_one(container, self.rank)
 
     def assignment(self, pick: Pick) -> Assignment:
         """A pick as an assignment."""

@@ -40,7 +40,7 @@ def place_group(state: ClusterState, tree: Tree, unit: Sequence[PodSet]) -> tupl
     small = [pod_set for pod_set in unit if pod_set is not large]
     containers: list[int] = []
     for pod_set in (large, *small):
-        fit = Fit.of(state, tree.flavor.name, pod_set)
+        fit = Fit.count_pod_set(state, tree.flavor.name, pod_set)
         if isinstance(fit, Refusal):
             return fit
         containers = containers or [*fit.containers()]
@@ -49,7 +49,7 @@ def place_group(state: ClusterState, tree: Tree, unit: Sequence[PodSet]) -> tupl
         best = group.best(container)
         if best is not None:
             return tuple(best.assignments[pod_set.name] for pod_set in unit)
-    fit = Fit.of(state, tree.flavor.name, large)
+    fit = Fit.count_pod_set(state, tree.flavor.name, large)
     return fit if isinstance(fit, Refusal) else refusals.does_not_fit(state, fit)
 
 
@@ -67,14 +67,14 @@ class _Group(msgspec.Struct, frozen=True):
 
     def fit(self, pod_set: PodSet) -> Fit | None:
         """A pod set as things stand now; None where a constraint among the sets cannot be honoured."""
-        now = Fit.of(self.state, self.tree.flavor.name, pod_set)
+        now = Fit.count_pod_set(self.state, self.tree.flavor.name, pod_set)
         return now if isinstance(now, Fit) else None
 
     def best(self, container: int) -> Together | None:
         """The best of the first domains of rank ``container`` that take the group."""
         found: list[Together] = []
         for domain in self._domains(container):
-            together = _Site(self, container, domain).best()
+            together = _Site(self, container, domain).best_together()
             if together is not None:
                 found.append(together)
                 if len(found) == COMPARED:
@@ -87,12 +87,12 @@ class _Group(msgspec.Struct, frozen=True):
             return [0]
         # Each set is counted as if the others were not there: necessary for a domain to be tried, and not sufficient.
         tightest: Ints | None = None
-        enough = np.ones(self.tree.domains(container), np.bool_)
+        enough = np.ones(self.tree.count_domains(container), np.bool_)
         for pod_set in (self.large, *self.small):
             fit = self.fit(pod_set)
             if fit is None:
                 return []
-            room = fit.room.within(container).at(container)
+            room = fit.room.counts_within(container).counts_of_rank(container)
             enough &= room >= pod_set.count
             tightest = room.copy() if tightest is None else tightest
         domains = np.flatnonzero(enough)
@@ -116,7 +116,7 @@ class _Site(msgspec.Struct, frozen=True):
         bounds = tree.bounds[self.container]
         return range(int(bounds[self.domain]), int(bounds[self.domain + 1]))
 
-    def best(self) -> Together | None:
+    def best_together(self) -> Together | None:
         """The large set first, or the small ones first on each of some nodes: the best of what works."""
         large = self.group.fit(self.group.large)
         alone = None if large is None else self._pick(large)
@@ -177,14 +177,14 @@ class _Site(msgspec.Struct, frozen=True):
         return self._together(pick, found)
 
     def _together(self, pick: Pick, found: dict[str, Assignment]) -> Together:
-        apart = sum(_apart(found[pod_set.name], int(pick.leaves[0])) for pod_set in self.group.small)
+        apart = sum(_count_apart(found[pod_set.name], int(pick.leaves[0])) for pod_set in self.group.small)
         return Together(found, pick.cost, apart)
 
     def _pick(self, fit: Fit) -> Pick | None:
         if self.container == ANYWHERE:
-            return fit.best(self.container, lambda chooser: chooser.anywhere(fit.rank))
+            return fit.choose_best(self.container, lambda chooser: chooser.pick_anywhere(fit.rank))
         domain = np.array([self.domain])
-        return fit.best(self.container, lambda chooser: chooser.in_one(self.container, fit.rank, domain))
+        return fit.choose_best(self.container, lambda chooser: chooser.in_one(self.container, fit.rank, domain))
 
     def _reserve_trial(self, made: Assignment, found: dict[str, Assignment]) -> None:
         # Reserved under the trial's own name; the caller's rollback takes it back.
@@ -201,7 +201,7 @@ class _Site(msgspec.Struct, frozen=True):
         if now is None:
             return False
         order = np.concatenate([np.arange(first, leaves.stop), np.arange(leaves.start, first)])
-        fits = now.room.within(ANYWHERE).leaf[order]
+        fits = now.room.counts_within(ANYWHERE).leaf[order]
         amounts = np.clip(pod_set.count - (np.cumsum(fits) - fits), 0, fits)
         if int(amounts.sum()) < pod_set.count:
             return False
@@ -212,7 +212,7 @@ class _Site(msgspec.Struct, frozen=True):
         return True
 
 
-def _apart(assignment: Assignment, first: int) -> int:
+def _count_apart(assignment: Assignment, first: int) -> int:
     """How many leaves of a small set are not the first leaf of the large one."""
     assert assignment.packing is not None  # noqa: S101  (it was made here)
     return int((assignment.packing[1] != first).sum())

@@ -19,7 +19,7 @@ from engine.placement.largest_first import cover
 from engine.placement.search.descent import Pick
 
 
-def only(tree: Tree, counts: Ints, rank: int, domain: int) -> Ints:
+def keep_inside(tree: Tree, counts: Ints, rank: int, domain: int) -> Ints:
     """``counts`` with those outside of one domain (of rank ANYWHERE: none) set to 0, in place."""
     if rank != ANYWHERE:
         first, last = tree.bounds[rank][domain : domain + 2].tolist()
@@ -56,19 +56,19 @@ class Growth(msgspec.Struct, frozen=True):
                 if domain is not None:
                     yield min(rank, tree.last), domain
 
-    def room(self, rank: int, domain: int) -> Ints:
+    def count_room(self, rank: int, domain: int) -> Ints:
         """Pods that fit each leaf of one container; none elsewhere. The caller may write to it.
 
         Slices that are to be alone are not looked at: what one of them lacks comes where it is.
         """
-        counts = replace(self.fit.room, alone=()).within(rank).leaf.copy()
+        counts = replace(self.fit.room, alone=()).counts_within(rank).leaf.copy()
         # A node may be lost to these pods and still have room in the table.
         counts[self.lost] = 0
-        return only(self.fit.tree, counts, rank, domain)
+        return keep_inside(self.fit.tree, counts, rank, domain)
 
     def pick(self, rank: int, domain: int) -> Pick | None:
         """Used nodes first, then used domains from the narrowest on, then the container."""
-        return self.onto(self.room(rank, domain), rank)
+        return self.onto(self.count_room(rank, domain), rank)
 
     def onto(self, counts: Ints, rank: int) -> Pick | None:
         """The same where ``counts`` are what fits each leaf of the container, which is of ``rank``."""
@@ -106,9 +106,9 @@ class Growth(msgspec.Struct, frozen=True):
 
         def pick_of(leaf: Ints) -> Pick | None:
             chooser = Chooser(tree, Counts(tree, leaf), left, self.fit.work, self.fit.prefer)
-            return chooser.anywhere(min(self.fit.rank, tree.leaf))
+            return chooser.pick_anywhere(min(self.fit.rank, tree.leaf))
 
-        pick = pick_of(counts) if self.fit.alignment is None else self.fit.alignment.best(counts, pick_of)
+        pick = pick_of(counts) if self.fit.alignment is None else self.fit.alignment.best_pick(counts, pick_of)
         assert pick is not None  # noqa: S101  (the sum was checked)
         onto[pick.leaves] += pick.amounts
 

@@ -42,9 +42,11 @@ def cover(
     if tight and rest < edge:
         enough = values[values >= rest].min()
         if enough < edge:
-            final = _first((values == enough).nonzero()[0], 1, ties, best)
-            return np.concatenate([above, _first((values == edge).nonzero()[0], full, ties, best), final]), rest
-    return np.concatenate([above, _first((values == edge).nonzero()[0], full + 1, ties, best)]), rest
+            final = _first_positions((values == enough).nonzero()[0], 1, ties, best)
+            return np.concatenate(
+                [above, _first_positions((values == edge).nonzero()[0], full, ties, best), final]
+            ), rest
+    return np.concatenate([above, _first_positions((values == edge).nonzero()[0], full + 1, ties, best)]), rest
 
 
 _NONE: Final = np.zeros(0, np.int64)
@@ -143,7 +145,7 @@ def edge_of(values: Ints, need: int) -> tuple[int, int, int]:
     return whole, int(ranked[min(whole, len(ranked) - 1)]), need - int(before[whole - 1]) if whole else need
 
 
-def _first(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Best | None) -> Ints:
+def _first_positions(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Best | None) -> Ints:
     """The first ``count`` positions: by the weight of their owners if ``ties`` are given, then the best."""
     if len(positions) <= count or not count:
         return positions[:count]

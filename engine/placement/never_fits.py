@@ -61,18 +61,18 @@ def why_never(state: ClusterState, fit: Fit) -> Never:
     """Of a pod set that does not fit the emptied flavor. Reads all its nodes once."""
     passing, must = _filtered(state, fit)
     if not passing.any():
-        return Never(Reason.NEVER_FITS, f"no node{_of(state, fit)} {must}; {_CORRECT}")
-    index = fit.tree.where(np.flatnonzero(passing))
+        return Never(Reason.NEVER_FITS, f"no node{_name_flavor(state, fit)} {must}; {_CORRECT}")
+    index = fit.tree.columns_of_leaves(np.flatnonzero(passing))
     if too_large := _too_large(state, fit, index):
         return Never(Reason.NEVER_FITS, too_large)
     # A copy, because the answer lies in memory of the tree, which the look for a reason below uses again.
     counts = fit.known.shape.fit_emptied(state.cluster.columns, fit.tree).copy()
     if not counts.any():
-        return _inside(state, fit, passing)
+        return _explain_insides(state, fit, passing)
     return _too_many(state, fit, counts, passing, must)
 
 
-def _of(state: ClusterState, fit: Fit) -> str:
+def _name_flavor(state: ClusterState, fit: Fit) -> str:
     """Which flavor is meant, where there are several."""
     return f" of flavor {fit.tree.flavor.name}" if len(state.flavors) > 1 else ""
 
@@ -95,7 +95,7 @@ def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
     selector, left = iter(node_filter.selector), np.ones(tree.size, np.bool_)
     labels: list[str] = []
     told: dict[Reason, str] = {}
-    for reason, mask in node_filter.parts(nodes, tree.span):
+    for reason, mask in node_filter.exclusion_masks(nodes, tree.span):
         label = "=".join(next(selector)) if reason is Reason.NODE_SELECTOR else ""
         if reason in PASSING or mask.all():
             continue
@@ -130,7 +130,7 @@ def _must(state: ClusterState, fit: Fit, reason: Reason) -> str:
 
 def _too_large(state: ClusterState, fit: Fit, index: Ints) -> str:
     """What one pod asks for and none of these nodes has, in itself or together; "" where some node has all."""
-    table, of, unpublished = state.cluster.table, _of(state, fit), fit.known.shape.unpublished
+    table, of, unpublished = state.cluster.table, _name_flavor(state, fit), fit.known.shape.unpublished
     if alone := beyond_nodes(table, fit.pod_set, index, of, unpublished):
         return alone
     together, asked = np.ones(len(index), np.bool_), list[str]()
@@ -143,13 +143,16 @@ def _too_large(state: ClusterState, fit: Fit, index: Ints) -> str:
     return f"no node{of} has {' and '.join(asked[1:])} together; {SMALLER}"  # a pod is one of pods too
 
 
-def _inside(state: ClusterState, fit: Fit, passing: Mask) -> Never:
+def _explain_insides(state: ClusterState, fit: Fit, passing: Mask) -> Never:
     """Where nodes have the amounts, and give no such pod its zones or devices."""
-    shape, tree, of = fit.known.shape, fit.tree, _of(state, fit)
+    shape, tree, of = fit.known.shape, fit.tree, _name_flavor(state, fit)
     seen = [name for name in tree.names if name in state.machines]
-    if shape.devices is not None and not state.cluster.columns.devices.emptied(shape.devices)[tree.span].any():
+    if (
+        shape.devices is not None
+        and not state.cluster.columns.devices.count_if_unclaimed(shape.devices)[tree.span].any()
+    ):
         node = tree.names[int(np.flatnonzero(passing)[0])]
-        why = state.cluster.devices.why(node, shape.devices)
+        why = state.cluster.devices.explain_devices(node, shape.devices)
         text = f"no node{of} has the devices of a pod's claims ({node}: {why})"
         if _ERROR.search(why):  # the scheduler ends such a pod on whatever node
             return Never(Reason.NEVER_FITS, f"{text}; correct the expression in the claim or its DeviceClass")
@@ -167,7 +170,7 @@ def _inside(state: ClusterState, fit: Fit, passing: Mask) -> Never:
         text = f"no node{of} publishes {what}"
         return Never(Reason.ZONES_UNKNOWN, f"{text}; {_PUBLISH}")
     node = seen[0] if seen else tree.names[0]
-    why = f" ({told})" if (told := _refused(state, node, inside)) else ""
+    why = f" ({told})" if (told := _kubelet_refusal(state, node, inside)) else ""
     return Never(Reason.NEVER_FITS, f"no kubelet{of} would admit such a pod{why}; {SMALLER}")
 
 
@@ -180,13 +183,14 @@ def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask, must: st
     tree, container = fit.tree, [*fit.containers()][-1]
     caps = tuple(cap for cap in fit.room.caps if cap.reason in ONE_A_VALUE)
     emptied = replace(fit.room, counts=Counts(tree, leaf), caps=caps)
-    counts = fit.whole(emptied.within(container))
-    at = counts.at(max(container, 0))
+    counts = fit.keep_whole_slices(emptied.counts_within(container))
+    at = counts.counts_of_rank(max(container, 0))
     best, most = (0, int(at.sum())) if container == ANYWHERE else (int(at.argmax()), int(at.max()))
-    everywhere, fits = tree.where(np.arange(tree.size)), int(leaf.sum())
+    everywhere, fits = tree.columns_of_leaves(np.arange(tree.size)), int(leaf.sum())
     if must and fits < fit.pod_set.count and next(_sums(state, fit, everywhere), None) is None:
         few = int(passing.sum())
-        which = f"{few} of {tree.size} nodes{_of(state, fit)}, {'each of which' if few > 1 else 'the one that'} {must}"
+        those = "each of which" if few > 1 else "the one that"
+        which = f"{few} of {tree.size} nodes{_name_flavor(state, fit)}, {those} {must}"
         text = f"{head_of(fit, ANYWHERE)}: they may use only {which}, and at most {fits} fit{'s' * (fits == 1)} there"
         return Never(Reason.NEVER_FITS, f"{text}; {_CORRECT}", most)
     first, last = (0, tree.size) if container == ANYWHERE else tree.bounds[container][best : best + 2].tolist()
@@ -194,9 +198,9 @@ def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask, must: st
     where = f"flavor {tree.flavor.name}"
     if container != ANYWHERE:
         path = tree.path(container, best) if container <= tree.last else (*tree.paths[best], tree.names[best])
-        where = f"the largest, {domain_in_words(path)}," if tree.domains(container) > 1 else domain_in_words(path)
-    where = f"{head_of(fit, container)}{_of(state, fit) if container != ANYWHERE else ''}: {where}"
-    short = next(_sums(state, fit, tree.where(usable)), "")
+        where = f"the largest, {domain_in_words(path)}," if tree.count_domains(container) > 1 else domain_in_words(path)
+    where = f"{head_of(fit, container)}{_name_flavor(state, fit) if container != ANYWHERE else ''}: {where}"
+    short = next(_sums(state, fit, tree.columns_of_leaves(usable)), "")
     wider = _wider(fit, container)
     if devices := _few_devices(state, fit, usable, most):
         return Never(Reason.NEVER_FITS, f"{where} takes {most}: {devices}; ask for fewer pods{wider}", most)
@@ -216,7 +220,7 @@ def too_small(state: ClusterState, fit: Fit, rank: int, domain: int) -> str:
     first, last = (0, tree.size) if rank == ANYWHERE else tree.bounds[rank][domain : domain + 2].tolist()
     usable = np.flatnonzero(passing[first:last]) + first
     where = f"flavor {tree.flavor.name}" if rank == ANYWHERE else domain_in_words(tree.path(rank, domain))
-    have, wanted = next(_sums(state, fit, tree.where(usable)), ("", ""))
+    have, wanted = next(_sums(state, fit, tree.columns_of_leaves(usable)), ("", ""))
     return f"{where} has {have} in all; {wanted} wanted" if have else ""
 
 
@@ -239,11 +243,11 @@ def _few_devices(state: ClusterState, fit: Fit, usable: Ints, most: int) -> str:
     asked = fit.known.shape.devices
     if asked is None:
         return ""
-    emptied = state.cluster.columns.devices.emptied(asked)[fit.tree.where(usable)]
+    emptied = state.cluster.columns.devices.count_if_unclaimed(asked)[fit.tree.columns_of_leaves(usable)]
     if int(emptied.sum()) > most:
         return ""
     node = fit.tree.names[int(usable[int(emptied.argmin())])]
-    return f"devices of claims are short ({node}: {state.cluster.devices.why(node, asked)})"
+    return f"devices of claims are short ({node}: {state.cluster.devices.explain_devices(node, asked)})"
 
 
 def _why_fewer(state: ClusterState, fit: Fit, usable: Ints, leaf: Ints) -> tuple[str, str]:
@@ -266,11 +270,14 @@ def _why_fewer(state: ClusterState, fit: Fit, usable: Ints, leaf: Ints) -> tuple
         if len(fewer):
             node = fit.tree.names[int(fewer[0])]
             advice = "ask for fewer or smaller pods" if node in state.machines else _PUBLISH
-            return f": the amounts would do, but not the NUMA zones ({_refused(state, node, shape.inside)})", advice
+            return (
+                f": the amounts would do, but not the NUMA zones ({_kubelet_refusal(state, node, shape.inside)})",
+                advice,
+            )
     return f", on {nodes}", "ask for fewer or smaller pods"
 
 
-def _refused(state: ClusterState, node: str, inside: PodShape) -> str:
+def _kubelet_refusal(state: ClusterState, node: str, inside: PodShape) -> str:
     """What the kubelet of a node would say to the first pod that it would not take, were the node empty."""
     machine = state.machines.get(node)
     free = empty(machine.layout) if machine is not None else None

@@ -35,18 +35,18 @@ REST: Final = Pinned(nodes=(), count=0)  # the pods that go anywhere
 
 def place_pinned(state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> Assignment | Refusal:
     """One pod set on one flavor, or why it does not fit. Changes nothing."""
-    fit = Fit.of(state, flavor, pod_set, effort)
+    fit = Fit.count_pod_set(state, flavor, pod_set, effort)
     if isinstance(fit, Refusal):
         return fit
     pick = fit.pick()
     if pick is not None:
         return fit.assignment(pick)
     if pod_set.pinned and not pod_set.topology.slices:
-        found = _apart(state, flavor, pod_set, effort)
+        found = _place_apart(state, flavor, pod_set, effort)
         if found is not None:
             return found
         # Asked again, because the parts were counted in between: `fit` may lie in memory that they overwrote.
-        fit = Fit.of(state, flavor, pod_set, effort)
+        fit = Fit.count_pod_set(state, flavor, pod_set, effort)
     return fit if isinstance(fit, Refusal) else refusals.does_not_fit(state, fit)
 
 
@@ -63,7 +63,7 @@ def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assi
     try:
         trial = _Trial(state, tree, leaves_of(tree, state, held.slices))
         for part, count in _unserved(state, held, pod_set, by):
-            last = _part(pod_set, part, count)
+            last = _pod_set_of_part(pod_set, part, count)
             why = trial.add(last)
             if why is not None:
                 return why if isinstance(why, Refusal) else refusals.does_not_fit(state, why)
@@ -88,10 +88,10 @@ class _Trial:
 
     def add(self, part: PodSet) -> Fit | Refusal | None:
         """Place one more; why it cannot be, or what it does not fit, where nothing is held for it."""
-        fit = Fit.of(self._state, self._tree.flavor.name, part)
+        fit = Fit.count_pod_set(self._state, self._tree.flavor.name, part)
         if isinstance(fit, Refusal):
             return fit
-        pick = self._beside(fit, part.count) if len(self._used) else fit.pick()
+        pick = self._pick_beside(fit, part.count) if len(self._used) else fit.pick()
         if pick is None:
             return fit
         self._onto[pick.leaves] += pick.amounts
@@ -100,7 +100,7 @@ class _Trial:
         self._state.reserve(f"{_TRIAL}{self._parts}", [fit.assignment(pick)])
         return None
 
-    def _beside(self, fit: Fit, count: int) -> Pick | None:
+    def _pick_beside(self, fit: Fit, count: int) -> Pick | None:
         growth = Growth(fit, self._used, self._used[:0], count)
         for rank in fit.containers():
             if rank == ANYWHERE:
@@ -119,7 +119,7 @@ class _Trial:
         return slices_of(self._tree, leaves, self._onto[leaves])
 
 
-def _part(pod_set: PodSet, part: Pinned, count: int) -> PodSet:
+def _pod_set_of_part(pod_set: PodSet, part: Pinned, count: int) -> PodSet:
     """So many pods of a part as a pod set of their own."""
     own = pod_set.attached.own if part is REST else part.own
     return msgspec.structs.replace(
@@ -131,18 +131,18 @@ def _part(pod_set: PodSet, part: Pinned, count: int) -> PodSet:
     )
 
 
-def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> Assignment | None:
+def _place_apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> Assignment | None:
     """The pods of each part where its volumes reach."""
     # Without the parts, so that the counts are those of a pod that goes anywhere: each part narrows them by itself.
-    fit = Fit.of(state, flavor, msgspec.structs.replace(pod_set, pinned=()), effort)
+    fit = Fit.count_pod_set(state, flavor, msgspec.structs.replace(pod_set, pinned=()), effort)
     if isinstance(fit, Refusal):
         return None
     masks = [NodeFilter(volumes=part.nodes).mask(state.cluster.columns, fit.tree.span) for part in pod_set.pinned]
-    parts = _parts(pod_set, [fit.tree.size if mask is None else int(mask.sum()) for mask in masks])
+    parts = _parts_in_order(pod_set, [fit.tree.size if mask is None else int(mask.sum()) for mask in masks])
     # All of them before the first trial: the counts that they are read off do not outlive the questions of a trial.
     sites = [*_sites(fit, [mask for mask in masks if mask is not None], max(TRIALS // len(pod_set.pinned), 1))]
     for site in sites:
-        found = _placed(
+        found = _place_parts(
             state, fit.tree, msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | site), parts
         )
         if found is not None:
@@ -153,18 +153,18 @@ def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> As
                 requests=pod_set.requests,
                 slices=found,
                 source=pod_set,
-                attached=msgspec.structs.replace(pod_set.attached, own=_least(pod_set)),
+                attached=msgspec.structs.replace(pod_set.attached, own=_volumes_per_pod(pod_set)),
             )
     return None
 
 
-def _least(pod_set: PodSet) -> Amounts:
+def _volumes_per_pod(pod_set: PodSet) -> Amounts:
     """How many volumes each pod has alone: they are held alike for all, so what only some of them take is not."""
     parts = [part.own for part in pod_set.pinned]
     return {limit: least for limit in pod_set.attached.own if (least := min(own.get(limit, 0) for own in parts))}
 
 
-def _parts(pod_set: PodSet, reached: Sequence[int]) -> list[tuple[Pinned, int]]:
+def _parts_in_order(pod_set: PodSet, reached: Sequence[int]) -> list[tuple[Pinned, int]]:
     """The parts in the order in which they are placed, with how many pods; those that go anywhere last.
 
     ``reached``: of each part, how many nodes.
@@ -189,7 +189,7 @@ def _sites(fit: Fit, reached: Sequence[Mask], most: int) -> Iterator[dict[str, s
             yield {}
             continue
         rank = min(container, tree.last)
-        counts, starts = fit.counts(rank).at(rank), tree.bounds[rank][:-1]
+        counts, starts = fit.counts_inside(rank).counts_of_rank(rank), tree.bounds[rank][:-1]
         possible = counts >= fit.pod_set.count
         for mask in reached:
             # A domain that the volumes of some part do not reach at all is sifted out before anything is placed in it.
@@ -200,7 +200,7 @@ def _sites(fit: Fit, reached: Sequence[Mask], most: int) -> Iterator[dict[str, s
             yield domain_labels(tree.flavor.levels, tree.path(rank, domain))
 
 
-def _placed(
+def _place_parts(
     state: ClusterState, tree: Tree, pod_set: PodSet, parts: Collection[tuple[Pinned, int]]
 ) -> tuple[Slice, ...] | None:
     """The parts one after the other; where they have to be is in the node selector."""
@@ -210,7 +210,7 @@ def _placed(
     checkpoint = state.begin()
     try:
         trial = _Trial(state, tree, np.zeros(0, np.int64))
-        placed = all(trial.add(_part(pod_set, pinned, count)) is None for pinned, count in parts)
+        placed = all(trial.add(_pod_set_of_part(pod_set, pinned, count)) is None for pinned, count in parts)
         return trial.slices() if placed else None
     finally:
         state.rollback(checkpoint)

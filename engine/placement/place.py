@@ -102,5 +102,5 @@ def _place_in(state: ClusterState, flavor: str, unit: Unit, effort: int) -> tupl
     if len(unit) == 1:
         found = place_pinned(state, flavor, unit[0], effort)
         return found if isinstance(found, Refusal) else (found,)
-    fit = Fit.of(state, flavor, unit[0], effort)
+    fit = Fit.count_pod_set(state, flavor, unit[0], effort)
     return fit if isinstance(fit, Refusal) else place_group(state, fit.tree, unit)

@@ -18,7 +18,7 @@ from engine.arrays import Ints
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.tree import Path, Tree
 from engine.placement.fit import ANYWHERE
-from engine.placement.grow import Growth, only
+from engine.placement.grow import Growth, keep_inside
 from engine.placement.search.descent import Pick
 from engine.placement.slices import Layer, SlicedCounts, Slicer
 
@@ -124,21 +124,21 @@ def _gaps(paths: list[Path], positions: list[int], rank: int, layers: tuple[Laye
 
 def _carried_out(growth: Growth, plan: _Plan, rank: int, domain: int) -> Ints | None:
     """Pods by leaf; None where the plan does not work in this container."""
-    counts = growth.room(rank, domain)
+    counts = growth.count_room(rank, domain)
     onto = np.zeros_like(counts)
     for gap in plan.gaps:
         # Narrow gaps come first and take their room off the counts:
         # a wider one could use up the only room of a narrow one.
-        if not _add(counts, onto, _closed(growth, gap, _apart(growth, gap.layers, counts, onto))):
+        if not _add(counts, onto, _closed(growth, gap, _counts_apart(growth, gap.layers, counts, onto))):
             return None
     if plan.whole:
-        counts = _apart(growth, growth.fit.layers, counts, onto)
+        counts = _counts_apart(growth, growth.fit.layers, counts, onto)
         if not _add_whole(growth, plan.whole, rank, domain, counts, onto):
             return None
     return onto
 
 
-def _apart(growth: Growth, layers: tuple[Layer, ...], counts: Ints, onto: Ints) -> Ints:
+def _counts_apart(growth: Growth, layers: tuple[Layer, ...], counts: Ints, onto: Ints) -> Ints:
     """Counts for whole slices: none where there is one already that is to be alone in its domain."""
     room, used = growth.fit.room, np.union1d(growth.used, np.flatnonzero(onto))
     for one in room.alone:
@@ -163,7 +163,7 @@ def _closed(growth: Growth, gap: _Gap, counts: Ints) -> Pick | None:
     domain = tree.find(gap.rank, gap.path)
     if domain is None:
         return None
-    inside = only(tree, counts.copy(), gap.rank, domain)
+    inside = keep_inside(tree, counts.copy(), gap.rank, domain)
     if gap.layers:
         return _slicer(growth, inside, gap.count, gap.layers).in_one(gap.rank, gap.rank + 1, np.array([domain]))
     return Growth(growth.fit, growth.used, growth.lost, gap.count).onto(inside, gap.rank)
@@ -176,9 +176,9 @@ def _add_whole(growth: Growth, whole: int, rank: int, domain: int, counts: Ints,
     left = whole
     if layer.rank > rank:
         near = _near(tree, counts, growth.used, layer.rank)
-        room = int(SlicedCounts(tree, near, fit.layers).at(layer.rank).sum())
+        room = int(SlicedCounts(tree, near, fit.layers).counts_of_rank(layer.rank).sum())
         some = min(room, whole)
-        if some and not _add(counts, onto, _asked(growth, near, some, rank, domain)):
+        if some and not _add(counts, onto, _pick_inside(growth, near, some, rank, domain)):
             return False
         left -= some
         if not left:
@@ -186,10 +186,10 @@ def _add_whole(growth: Growth, whole: int, rank: int, domain: int, counts: Ints,
         counts = counts - _near(tree, counts, growth.used, layer.rank)
         for narrow in range(layer.rank - 1, rank, -1):
             near = _near(tree, counts, growth.used, narrow)
-            if int(SlicedCounts(tree, near, fit.layers).at(0).sum()) >= left:
+            if int(SlicedCounts(tree, near, fit.layers).counts_of_rank(0).sum()) >= left:
                 counts = near
                 break
-    return _add(counts, onto, _asked(growth, counts, left, rank, domain))
+    return _add(counts, onto, _pick_inside(growth, counts, left, rank, domain))
 
 
 def _near(tree: Tree, counts: Ints, used: Ints, rank: int) -> Ints:
@@ -198,9 +198,9 @@ def _near(tree: Tree, counts: Ints, used: Ints, rank: int) -> Ints:
     return np.where(np.isin(owners, owners[used]), counts, 0)
 
 
-def _asked(growth: Growth, counts: Ints, need: int, rank: int, domain: int) -> Pick | None:
+def _pick_inside(growth: Growth, counts: Ints, need: int, rank: int, domain: int) -> Pick | None:
     slicer, level = _slicer(growth, counts, need, growth.fit.layers), growth.fit.rank
-    return slicer.anywhere(level) if rank == ANYWHERE else slicer.in_one(rank, level, np.array([domain]))
+    return slicer.pick_anywhere(level) if rank == ANYWHERE else slicer.in_one(rank, level, np.array([domain]))
 
 
 def _slicer(growth: Growth, counts: Ints, need: int, layers: tuple[Layer, ...]) -> Slicer:

@@ -88,13 +88,13 @@ def _split_group(pod_sets: Sequence[PodSet]) -> Refusal | None:
         if other.topology != pod_set.topology:
             text = (
                 f"pod sets {other.name} and {pod_set.name} of group {pod_set.group} ask for different domains: "
-                f"{_asked(other)} and {_asked(pod_set)}"
+                f"{_level_in_words(other)} and {_level_in_words(pod_set)}"
             )
             return Refusal(Reason.INVALID_REQUEST, text, pod_set.name)
     return None
 
 
-def _asked(pod_set: PodSet) -> str:
+def _level_in_words(pod_set: PodSet) -> str:
     return f"{pod_set.topology.policy.lower()} {pod_set.topology.level or ''}".rstrip()
 
 
@@ -144,23 +144,25 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
     container = list(fit.containers())[-1]
     by_amounts = _by_amounts(state, fit)
     aligned = by_amounts is None or not _fits(fit, by_amounts)
-    best = _best(fit.counts(container), container, None if by_amounts is None else by_amounts.within(container))
+    best = _best_domain(
+        fit.counts_inside(container), container, None if by_amounts is None else by_amounts.counts_within(container)
+    )
     found = domain_fit(state, fit.tree, pod_set, fit.room, container, best)
     reason = Reason.DOES_NOT_FIT if aligned else Reason.NUMA_ALIGNMENT
     return Refusal(reason, _how_close(fit, container, best, found), pod_set.name, flavor, found.fits)
 
 
-def _best(counts: Counts, container: int, by_amounts: Counts | None) -> int:
+def _best_domain(counts: Counts, container: int, by_amounts: Counts | None) -> int:
     """The domain that takes most pods; of equal ones that which has the amounts for most."""
     if container == ANYWHERE:
         return 0
-    fits = counts.at(container)
+    fits = counts.counts_of_rank(container)
     best = int(fits.argmax())
     if by_amounts is None:
         return best
     # The kubelets may let in nothing anywhere; the domain with the amounts for most pods is then the one to tell about.
     ties = np.flatnonzero(fits == fits[best])
-    return int(ties[by_amounts.at(container)[ties].argmax()])
+    return int(ties[by_amounts.counts_of_rank(container)[ties].argmax()])
 
 
 def _how_close(fit: Fit, container: int, best: int, found: DomainFit) -> str:
@@ -169,12 +171,12 @@ def _how_close(fit: Fit, container: int, best: int, found: DomainFit) -> str:
     takes = f"{found.fits}{in_words(fit.pod_set.topology)}"
     if container == ANYWHERE:
         nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
-        return f"{head}: {nodes} {takes}{_short(fit, found, 'lack')}"
+        return f"{head}: {nodes} {takes}{_explain_shortage(fit, found, 'lack')}"
     named = container <= tree.last
     path = tree.path(container, best) if named else (*tree.paths[best], tree.names[best])
-    others = tree.domains(container)
+    others = tree.count_domains(container)
     of = f", the best of {others}," if others > 1 else ""
-    return f"{head}: {domain_in_words(path)}{of} takes {takes}{_short(fit, found)}"
+    return f"{head}: {domain_in_words(path)}{of} takes {takes}{_explain_shortage(fit, found)}"
 
 
 def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> Refusal:
@@ -193,13 +195,13 @@ def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> R
     rank, domain = containers[-1]
     if small := too_small(state, fit, rank, domain):
         return Refusal(Reason.NEVER_FITS, f"{head}: {small}", pod_set.name, held.flavor)
-    tree, room = fit.tree, int(growth.room(rank, domain).sum())
+    tree, room = fit.tree, int(growth.count_room(rank, domain).sum())
     nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
     has = nodes if rank == ANYWHERE else f"{domain_in_words(tree.path(rank, domain))} takes"
     # The question is about the pods that are to come, so what is missing is told for these alone.
     alone = replace(fit, pod_set=structs.replace(pod_set, count=by))
     found = domain_fit(state, tree, alone.pod_set, fit.room, rank, domain)
-    text = f"{head}: {has} {room} more{_short(alone, found, 'lack' if rank == ANYWHERE else 'lacks')}"
+    text = f"{head}: {has} {room} more{_explain_shortage(alone, found, 'lack' if rank == ANYWHERE else 'lacks')}"
     return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor, room)
 
 
@@ -221,7 +223,7 @@ _OUT: Final = {
 }
 
 
-def _short(fit: Fit, found: DomainFit, verb: str = "lacks") -> str:
+def _explain_shortage(fit: Fit, found: DomainFit, verb: str = "lacks") -> str:
     """What a domain lacks for the rest of the pods, and which of its nodes take none."""
     out = [
         f"{count} {'is' if count == 1 else 'are'} {_OUT[reason]}"
@@ -260,7 +262,7 @@ def _caps_decide(fit: Fit) -> bool:
 def _by_amounts(state: ClusterState, fit: Fit) -> ConstrainedCounts | None:
     """What would fit if no kubelet looked inside its node; None where none does."""
     shape = fit.known.shape
-    if shape.inside is None or not (state.machines or shape.seen_only or shape.refused(state.cluster.columns)):
+    if shape.inside is None or not (state.machines or shape.seen_only or shape.refuses_devices(state.cluster.columns)):
         return None
     counts = Counts(fit.tree, fit.known.shape.fit_amounts(state.cluster.columns, fit.tree.span))
     return room(state, fit.tree, fit.pod_set, counts)
@@ -281,6 +283,6 @@ def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
 
 def _fits(fit: Fit, left: ConstrainedCounts) -> bool:
     container = list(fit.containers())[-1]
-    counts = fit.whole(left.within(container))
-    most = counts.at(0).sum() if container == ANYWHERE else np.max(counts.at(container))
+    counts = fit.keep_whole_slices(left.counts_within(container))
+    most = counts.counts_of_rank(0).sum() if container == ANYWHERE else np.max(counts.counts_of_rank(container))
     return bool(most >= fit.pod_set.count)

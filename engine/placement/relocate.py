@@ -23,7 +23,7 @@ from engine.cluster.levels import domain_labels
 from engine.cluster.natural_order import natural
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
-from engine.model import NodeTerm, PodSet, Policy, Requirement
+from engine.model import LabelRequirement, NodeTerm, PodSet, Policy
 from engine.placement.place import place
 from engine.placement.resize import cut, grown, held_of
 from engine.reasons import Reason
@@ -49,7 +49,7 @@ def relocate(
     held = held_of(state, workload, pod_set.name)
     stays, left = _stays(held, gone)
     lost = {name for part in left for name, _ in part.nodes}
-    wanted = _within(off(pod_set, lost), only)
+    wanted = _restrict_nodes(off(pod_set, lost), only)
     found: Assignment | Refusal
     if stays:
         found = grown(state, held, stays, wanted, sum(part.count for part in left), frozenset(lost))
@@ -60,7 +60,7 @@ def relocate(
     if isinstance(found, Refusal):
         return found
     # `grown` goes to wider domains where the narrow ones are full: such a move would spread the pods.
-    if wider(held, found, pod_set):
+    if uses_more_domains(held, found, pod_set):
         return Refusal(Reason.DOES_NOT_FIT, WIDER, pod_set.name, held.flavor)
     return with_slices(held, found.slices)  # made for the pod set as it is
 
@@ -95,7 +95,7 @@ def away(
     held = [held_of(state, workload, pod_set.name) for pod_set in pod_sets]
     left = {name for part in held for piece in part.slices for name, _ in piece.nodes}
     wanted = [
-        _within(msgspec.structs.replace(off(pod_set, left), count=part.count), only.get(pod_set.name))
+        _restrict_nodes(msgspec.structs.replace(off(pod_set, left), count=part.count), only.get(pod_set.name))
         for pod_set, part in zip(pod_sets, held, strict=True)
     ]
     flavors = tuple(dict.fromkeys(part.flavor for part in held))
@@ -108,7 +108,7 @@ def away(
     made: list[Assignment] = []
     here = {piece.values for part in held for piece in part.slices}  # where a slot is more than a node, it has others
     for before, after, pod_set in zip(held, placed.assignments, pod_sets, strict=True):
-        if wider(before, after, pod_set) or not here.isdisjoint(piece.values for piece in after.slices):
+        if uses_more_domains(before, after, pod_set) or not here.isdisjoint(piece.values for piece in after.slices):
             return Refusal(Reason.DOES_NOT_FIT, WIDER, pod_set.name, before.flavor)
         made.append(with_slices(before, after.slices))
     return tuple(made)
@@ -138,7 +138,9 @@ def gather_all(state: ClusterState, workload: str, pod_sets: Sequence[PodSet]) -
         found = away(state, workload, wanted)
         if isinstance(found, Refusal):
             continue
-        if not any(wider(held[one.pod_set], one, asked) for one, asked in zip(found, pod_sets, strict=True)):
+        if not any(
+            uses_more_domains(held[one.pod_set], one, asked) for one, asked in zip(found, pod_sets, strict=True)
+        ):
             return found
     return None
 
@@ -149,7 +151,7 @@ def spread(held: Assignment, level: str | None) -> tuple[int, ...]:
     return tuple([len({part.values[: depth + 1] for part in held.slices}) for depth in depths])
 
 
-def wider(before: Assignment, after: Assignment, pod_set: PodSet) -> bool:
+def uses_more_domains(before: Assignment, after: Assignment, pod_set: PodSet) -> bool:
     """Whether the pod set uses more domains than before, of a level down to the one that it asks for."""
     level = pod_set.topology.level
     counts = zip(spread(before, level), spread(after, level), strict=True)
@@ -172,7 +174,7 @@ def _gathered(
     topology = msgspec.structs.replace(pod_set.topology, policy=Policy.REQUIRED, level=held.levels[depth - 1])
     required = msgspec.structs.replace(pod_set, topology=topology)
     found = relocate(state, workload, required, {part.values: part.count for part in held.slices})
-    worse = isinstance(found, Assignment) and wider(held, found, pod_set)
+    worse = isinstance(found, Assignment) and uses_more_domains(held, found, pod_set)
     yield Refusal(Reason.DOES_NOT_FIT, "", pod_set.name, held.flavor) if worse else found
 
 
@@ -193,16 +195,16 @@ def off(pod_set: PodSet, nodes: Collection[str]) -> PodSet:
     """The pod set as one that may go to none of these nodes."""
     if not nodes:
         return pod_set
-    return _narrowed(pod_set, Requirement(key="metadata.name", operator="NotIn", values=tuple(sorted(nodes))))
+    return _narrowed(pod_set, LabelRequirement(key="metadata.name", operator="NotIn", values=tuple(sorted(nodes))))
 
 
-def _within(pod_set: PodSet, only: Collection[str] | None) -> PodSet:
+def _restrict_nodes(pod_set: PodSet, only: Collection[str] | None) -> PodSet:
     if only is None:
         return pod_set
-    return _narrowed(pod_set, Requirement(key="metadata.name", operator="In", values=tuple(sorted(only))))
+    return _narrowed(pod_set, LabelRequirement(key="metadata.name", operator="In", values=tuple(sorted(only))))
 
 
-def _narrowed(pod_set: PodSet, field: Requirement) -> PodSet:
+def _narrowed(pod_set: PodSet, field: LabelRequirement) -> PodSet:
     """The pod set where this holds too. A term without requirements matches nothing, and stays so."""
     terms = pod_set.node_affinity
     if terms is None:

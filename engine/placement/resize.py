@@ -69,7 +69,7 @@ def _crowding(state: ClusterState, workload: str, part: Assignment) -> dict[str,
     gone: dict[str, int] = {}
     asks = {PODS: 1, **part.requests}
     for name in {name for piece in part.slices for name, _ in piece.nodes}:
-        free = state.free(name)
+        free = state.free_on_node(name)
         # Floor division of a negative number rounds a shortage up: a shortage of one byte is one slot too many.
         over = (-(free.get(resource, 0) // amount) for resource, amount in asks.items() if amount > 0)
         crowd = min(max(over, default=0), state.unclaimed_on(workload, part.pod_set, name))
@@ -90,7 +90,7 @@ def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collectio
     ValueError where the workload holds no such pod set.
     """
     held = held_of(state, workload, pod_set.name)
-    stays = [_without(part, lost) for part in held.slices]
+    stays = [_drop_nodes(part, lost) for part in held.slices]
     by = held.count - sum(part.count for part in stays)
     if not by:
         return held
@@ -117,14 +117,14 @@ def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
     unused = [min(known.get(p.values, p.count), p.count - (keep or {}).get(p.values, 0)) for p in held.slices]
     if slices:
         by = _taken_whole(counts, unused, by, slices[0].size)
-    left = _taken(counts, unused, by)
+    left = _lower_counts(counts, unused, by)
     # Where slots without pods do not suffice, slots with pods go, from the end of rank order too.
-    _taken(counts, list(counts), left)
+    _lower_counts(counts, list(counts), left)
     kept = (cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
     return with_slices(held, kept)
 
 
-def _taken(counts: list[int], most: list[int], by: int) -> int:
+def _lower_counts(counts: list[int], most: list[int], by: int) -> int:
     """Lower ``counts`` by ``by`` in all, from the end, each by at most ``most``; returns what is left of ``by``."""
     for i in reversed(range(len(counts))):
         taken = max(min(most[i], by), 0)
@@ -179,7 +179,7 @@ def cut(part: Slice, count: int) -> Slice:
     return Slice(part.values, count, tuple(nodes))
 
 
-def _without(part: Slice, lost: Collection[str]) -> Slice:
+def _drop_nodes(part: Slice, lost: Collection[str]) -> Slice:
     nodes = tuple((name, pods) for name, pods in part.nodes if name not in lost)
     gone = sum(pods for name, pods in part.nodes if name in lost)
     return Slice(part.values, part.count - gone, nodes)
@@ -189,7 +189,7 @@ def grown(  # noqa: PLR0917  (a step of two public functions)
     state: ClusterState, held: Assignment, stays: Collection[Slice], pod_set: PodSet, by: int, lost: frozenset[str]
 ) -> Assignment | Refusal:
     """The assignment with ``by`` more pods beside the slots that stay, none of them on the ``lost`` nodes."""
-    fit = Fit.of(state, held.flavor, pod_set)
+    fit = Fit.count_pod_set(state, held.flavor, pod_set)
     if isinstance(fit, Refusal):
         return fit
     # Slices have one value a level: with other levels the old and the new ones could not be told apart or merged.

@@ -43,14 +43,16 @@ class Split(msgspec.Struct):
     _tables: dict[tuple[int, int], Ints] = msgspec.field(default_factory=dict)
     _alike: dict[bytes, Ints] = msgspec.field(default_factory=dict)
 
-    def bound(self, step: int) -> int:
+    def bound_domains(self, step: int) -> int:
         """No choice uses fewer domains of this step."""
-        values = np.sort(self.counts.at(step)[self._down(self.domain, step) : self._down(self.domain + 1, step)])
+        values = np.sort(
+            self.counts.counts_of_rank(step)[self._down(self.domain, step) : self._down(self.domain + 1, step)]
+        )
         return int(np.cumsum(values[::-1]).searchsorted(self.need)) + 1
 
     def solve(self) -> Pick | None:
         """The best choice; None where costs are too long for one number. Raises OutOfWork."""
-        widths = {step: self.tree.domains(step).bit_length() for step in self.steps}
+        widths = {step: self.tree.count_domains(step).bit_length() for step in self.steps}
         # All digits of a cost share one int64, below the number that stands for never.
         if sum(widths.values()) >= _BITS:
             return None
@@ -71,14 +73,14 @@ class Split(msgspec.Struct):
 
     def _down(self, at: int, step: int) -> int:
         if self.rank < 0:
-            return 0 if at == 0 else self.tree.domains(step)
+            return 0 if at == 0 else self.tree.count_domains(step)
         for rank in range(self.rank, step):
             at = int(self.tree.children[rank][at])
         return at
 
     def _span(self, rank: int, domain: int) -> range:
         if rank < 0:
-            return range(self.tree.domains(0))
+            return range(self.tree.count_domains(0))
         bounds = self.tree.children[rank]
         return range(int(bounds[domain]), int(bounds[domain + 1]))
 
@@ -92,7 +94,7 @@ class Split(msgspec.Struct):
 
     def _made(self, rank: int, domain: int) -> Ints:
         unit = self.units[rank]
-        most = min(int(self.counts.at(rank)[domain]), self.need) // unit
+        most = min(int(self.counts.counts_of_rank(rank)[domain]), self.need) // unit
         weight = self._weights[rank]
         if rank == self.tree.leaf:
             table = np.full(most + 1, weight)
@@ -128,11 +130,11 @@ class Split(msgspec.Struct):
         found = [have]
         for child in self._span(rank, domain):
             table = self._table(rank + 1, child)
-            have = self._joined(have, table) if len(table) > 1 else have
+            have = self._convolve_min(have, table) if len(table) > 1 else have
             found.append(have)
         return found
 
-    def _joined(self, have: Ints, table: Ints) -> Ints:
+    def _convolve_min(self, have: Ints, table: Ints) -> Ints:
         """The (min, +) convolution, as long as ``have``."""
         # Charged before it is done: a budget that does not suffice ends the search before the costly part.
         self.work.spend_cells(len(table) * (OPERATION + len(have)))
@@ -171,7 +173,7 @@ class Split(msgspec.Struct):
         prefer = self.prefer
         best = None
         if prefer is not None:
-            best = lambda positions, count: positions[prefer.best(positions + span.start, count)]  # noqa: E731
+            best = lambda positions, count: positions[prefer.choose_leaves(positions + span.start, count)]  # noqa: E731
         picked, rest = cover(fits, amount, tight=True, best=best)
         onto = fits[picked]
         onto[-1] = rest

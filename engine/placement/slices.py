@@ -35,7 +35,7 @@ class Layer(msgspec.Struct, frozen=True):
     size: int
     alone: bool = False
 
-    def whole(self, counts: Ints) -> Ints:
+    def keep_whole_slices(self, counts: Ints) -> Ints:
         """What is left of counts of its domains."""
         counts = counts // self.size * self.size
         return np.minimum(counts, self.size) if self.alone else counts
@@ -53,10 +53,10 @@ def layers_of(tree: Tree, topology: TopologyRequest) -> tuple[Layer, ...]:
     """The layers that say anything (slices of one pod beside others do not), widest first. Raises Unfit."""
     found: list[Layer] = []
     levels = tree.flavor.levels
-    above = -1 if topology.level is None else (tree.rank(topology.level) or 0) - 1
+    above = -1 if topology.level is None else (tree.rank_of_level(topology.level) or 0) - 1
     named = topology.level or ""
     for part in topology.slices:
-        rank = tree.rank(part.level)
+        rank = tree.rank_of_level(part.level)
         if rank is None:
             text = f"flavor {tree.flavor.name} has no level {part.level}; its levels are {', '.join(levels)}"
             raise Unfit(text, unknown=True)
@@ -85,16 +85,16 @@ class SlicedCounts(Counts):
     def __init__(self, tree: Tree, leaf: Ints, layers: Sequence[Layer]) -> None:
         self._layers = {layer.rank: layer for layer in layers}
         layer = self._layers.get(tree.leaf)
-        super().__init__(tree, leaf if layer is None else layer.whole(leaf))
+        super().__init__(tree, leaf if layer is None else layer.keep_whole_slices(leaf))
 
-    def at(self, rank: int) -> Ints:
+    def counts_of_rank(self, rank: int) -> Ints:
         """Counts of the domains of ``rank``. Do not modify."""
         found = self.levels[rank]
         if found is None:
-            found = super().at(rank)
+            found = super().counts_of_rank(rank)
             layer = self._layers.get(rank)
             if layer is not None:
-                found = self.levels[rank] = layer.whole(found)
+                found = self.levels[rank] = layer.keep_whole_slices(found)
         return found
 
 
@@ -114,7 +114,7 @@ class Slicer(msgspec.Struct):
 
     def in_one(self, rank: int, level: int, among: Ints | None = None) -> Pick | None:
         """The best single domain of ``rank`` (all, or ``among`` these), for a request of rank ``level``."""
-        fits = self.counts.at(rank)
+        fits = self.counts.counts_of_rank(rank)
         found = (fits >= self.need).nonzero()[0] if among is None else among[fits[among] >= self.need]
         best: Pick | None = None
         for number, domain in enumerate(self._order(rank, level, found, fits)):
@@ -125,39 +125,42 @@ class Slicer(msgspec.Struct):
             pick = self._solve(rank, domain, level)
             if best is None or pick.cost < best.cost:
                 best = pick
-            if all(have <= self._least(step) for have, step in zip(best.cost, self._steps(rank, level), strict=True)):
+            if all(
+                have <= self._fewest_domains(step)
+                for have, step in zip(best.cost, self._steps(rank, level), strict=True)
+            ):
                 break
         return best
 
-    def anywhere(self, level: int) -> Pick | None:
+    def pick_anywhere(self, level: int) -> Pick | None:
         """Spread over the whole flavor."""
         return self._solve(-1, 0, level) if self._holds() else None
 
     def used_first(self, rank: int = -1) -> Pick | None:
         """The fewest domains of the widest layer, wherever they are; of equal ones those in the fullest domains."""
-        level = self._first(rank)
+        level = self._first_rank(rank)
         if rank >= 0:
             return self.in_one(rank, level)
         if not self._holds():
             return None
         pick = self._chooser(level, self.layers[0].size, self.need).used_first()
         assert pick is not None  # noqa: S101  (it holds all)
-        found = self._below(pick, self.layers)
+        found = self._expand_layers(pick, self.layers)
         return self._better(found, -1, 0, level)
 
     def _holds(self) -> bool:
-        return bool(self.tree.size) and int(self.counts.at(0).sum()) >= self.need
+        return bool(self.tree.size) and int(self.counts.counts_of_rank(0).sum()) >= self.need
 
-    def _first(self, rank: int) -> int:
+    def _first_rank(self, rank: int) -> int:
         """The rank at which slices are counted inside a domain of ``rank``."""
         return next((layer.rank for layer in self.layers if layer.rank > rank), self.tree.leaf)
 
     def _steps(self, rank: int, level: int) -> range:
-        return range(max(min(level, self._first(rank)), rank + 1), self.tree.leaf + 1)
+        return range(max(min(level, self._first_rank(rank)), rank + 1), self.tree.leaf + 1)
 
-    def _least(self, step: int) -> int:
+    def _fewest_domains(self, step: int) -> int:
         """No container can do with fewer domains at this step."""
-        return -(-self.need // max(int(self.counts.at(step).max(initial=0)), 1))
+        return -(-self.need // max(int(self.counts.counts_of_rank(step).max(initial=0)), 1))
 
     def _order(self, rank: int, level: int, found: Ints, fits: Ints) -> Iterator[int]:
         """Containers to look at: the one with the fewest domains down to the slices, then the tightest."""
@@ -177,7 +180,7 @@ class Slicer(msgspec.Struct):
     def _chooser(self, rank: int, size: int, need: int) -> Chooser:
         """A question about slices of ``size`` in domains of ``rank``."""
         tree = self.tree.cut(rank)
-        counts = Counts(tree, self.counts.at(rank) // size)
+        counts = Counts(tree, self.counts.counts_of_rank(rank) // size)
         # A preference names leaves of the whole tree; the leaves of a cut tree are domains.
         prefer = self.prefer if tree is self.tree else None
         return Chooser(tree, counts, need // size, self.work, prefer, gather=False)
@@ -194,9 +197,9 @@ class Slicer(msgspec.Struct):
             return Pick(np.array([domain]), np.array([need]), ())
         cut, size = (layers[0].rank, layers[0].size) if layers else (self.tree.leaf, 1)
         steps = tuple(range(max(min(level, cut), rank + 1), cut + 1))
-        return self._below(self._chooser(cut, size, need).solve(rank, domain, steps), layers)
+        return self._expand_layers(self._chooser(cut, size, need).solve(rank, domain, steps), layers)
 
-    def _below(self, pick: Pick, layers: tuple[Layer, ...]) -> Pick:
+    def _expand_layers(self, pick: Pick, layers: tuple[Layer, ...]) -> Pick:
         """A choice of slices by domain of the first layer, as one of pods by leaf."""
         if not layers:
             return pick
@@ -216,7 +219,7 @@ class Slicer(msgspec.Struct):
         """Search for a better pick where this one is not provably the best."""
         steps = self._steps(rank, level)
         split = Split(self.tree, self.counts, self.need, self._units(rank), rank, domain, steps, self.work, self.prefer)
-        if all(have <= split.bound(step) for have, step in zip(pick.cost, steps, strict=True)):
+        if all(have <= split.bound_domains(step) for have, step in zip(pick.cost, steps, strict=True)):
             return pick
         try:
             other = split.solve()

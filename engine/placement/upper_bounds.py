@@ -34,7 +34,9 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
     claimed: Ints | None = None
 
     @classmethod
-    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, *, claims: bool = False) -> "UpperBounds | None":
+    def compute_bounds(
+        cls, state: ClusterState, flavor: str, pod_set: PodSet, *, claims: bool = False
+    ) -> "UpperBounds | None":
         """The bound as things are now; None where flavor or level do not exist or there are no nodes.
 
         ``claims``: with the devices of claims.
@@ -48,11 +50,13 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
         needs = tuple((resource, amount) for resource, amount in amounts.items() if amount > 0)
         free = tuple(table.amounts(table.free, resource, tree.span) for resource, _ in needs)
         passing = np.ones(tree.size, np.int64)
-        for reason, mask in NodeFilter.of(pod_set, tree.flavor.tolerations).parts(state.cluster.columns, tree.span):
+        for reason, mask in NodeFilter.for_pod_set(pod_set, tree.flavor.tolerations).exclusion_masks(
+            state.cluster.columns, tree.span
+        ):
             if reason is not Reason.OTHER_COMPUTE_DOMAIN:  # it belongs to that while victims are there
                 passing *= mask
         ask = pod_set.devices if claims else None
-        claimed = state.cluster.devices.counts(ask)[tree.span].copy() if ask is not None else None
+        claimed = state.cluster.devices.count_by_node(ask)[tree.span].copy() if ask is not None else None
         return cls(tree, pod_set, rank, needs, free, passing, claimed)
 
     @cached_property
@@ -60,7 +64,7 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
         """Whether the bound is that of each node."""
         return self.tree.flavor.levels[-1] == HOSTNAME_LABEL
 
-    def leaves(self, more: dict[str, Ints] | None = None, claimed: Ints | None = None) -> Ints:
+    def bound_leaves(self, more: dict[str, Ints] | None = None, claimed: Ints | None = None) -> Ints:
         """Pods that would fit each leaf if ``more`` (resource -> amounts by leaf) were free too."""
         fits = self.claimed if claimed is None else claimed
         for (resource, amount), free in zip(self.needs, self.free, strict=True):
@@ -71,10 +75,10 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
             return np.full(self.tree.size, self.pod_set.count, np.int64)
         return np.maximum(fits, 0) * self.passing
 
-    def domains(self, more: dict[str, Ints] | None = None, claimed: Ints | None = None) -> Ints:
+    def bound_domains(self, more: dict[str, Ints] | None = None, claimed: Ints | None = None) -> Ints:
         """Pods that would fit each domain that may hold all; one entry where anywhere will do."""
         if self.by_host or self.rank > self.tree.last:
-            return self.summed(self.leaves(more, claimed))
+            return self.summed(self.bound_leaves(more, claimed))
         claimed = self.claimed if claimed is None else claimed
         fits = None
         if claimed is not None:
@@ -116,4 +120,4 @@ def _rank(tree: Tree, pod_set: PodSet) -> int | None:
     policy, level = pod_set.topology.policy, pod_set.topology.level
     if policy is not Policy.REQUIRED or level is None:
         return -1
-    return tree.rank(level)
+    return tree.rank_of_level(level)

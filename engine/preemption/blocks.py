@@ -18,7 +18,7 @@ from engine.kubelet.machine import CPU, Kubelet, Layout, PodShape, TopologyPolic
 from engine.kubelet.numa_policy import LENIENT, refused_unseen
 from engine.kubelet.resource_requests import asks_of, is_device, is_memory
 from engine.model import PODS
-from engine.preemption.model import Landing, NodeRoom, Preemptor, TopologyQos, Victim
+from engine.preemption.model import Landing, NodeRoom, Preemptor, TopologyQos, VictimPod
 
 KEPT: Final = 1 << 12
 
@@ -72,7 +72,7 @@ def free_in(room: NodeRoom, block: Block, rows: tuple[Row, ...]) -> list[int]:
     return found
 
 
-def offers(room: NodeRoom, victim: Victim, rows: tuple[Row, ...], blocks: tuple[Block, ...]) -> list[Offer]:
+def offers(room: NodeRoom, victim: VictimPod, rows: tuple[Row, ...], blocks: tuple[Block, ...]) -> list[Offer]:
     """What a victim gives back in each block."""
     places = {} if room.layout is None else {zone.id: at for at, zone in enumerate(room.layout.zones)}
     held: dict[str, list[tuple[int, int]]] = {}
@@ -134,11 +134,11 @@ def kind_of(layout: Layout | None) -> MachineKind | None:
         # A device without a zone may serve the pod wherever it lands, so the zones bound nothing for this resource.
         if any(not device.zones for device in listed) or all(zone[row] < 0 for zone in layout.capacity)
     ]
-    largest = [_largest(layout, row) for row in range(len(layout.resources))]
+    largest = [_largest_zone(layout, row) for row in range(len(layout.resources))]
     return MachineKind(layout.resources, layout.ignored, layout.kubelet, layout.exact, tuple(nowhere), tuple(largest))
 
 
-def _largest(layout: Layout, row: int) -> int:
+def _largest_zone(layout: Layout, row: int) -> int:
     name = layout.resources[row]
     if is_memory(name):
         return max(zone[row] for zone in layout.allocatable)
@@ -165,7 +165,7 @@ def wanted(kind: MachineKind | None, preemptor: Preemptor) -> MachineNeeds | Non
 @lru_cache(maxsize=KEPT)
 def _aligned(kind: MachineKind, shape: PodShape) -> tuple[tuple[tuple[Row, int], ...], frozenset[Landing]]:
     """What kubelets take from zones, and the blocks that they may take it from."""
-    inside = dict(_inside(kind, shape))
+    inside = dict(_zone_resources(kind, shape))
     widest = _widest(kind, shape, inside)
     blocks = frozenset(landing for landing in Landing if landing <= widest)
     return tuple([((True, name), amount) for name, amount in inside.items()]), blocks if inside else _WHOLE
@@ -176,7 +176,7 @@ def _without_wish(shape: PodShape) -> PodShape:
     return PodShape(containers=shape.containers, qos=shape.qos, pod_level=shape.pod_level, gpu_link=shape.gpu_link)
 
 
-def _inside(kind: MachineKind, shape: PodShape) -> Iterator[tuple[str, int]]:
+def _zone_resources(kind: MachineKind, shape: PodShape) -> Iterator[tuple[str, int]]:
     """What kubelets take from zones."""
     whole = asks_of(kind.resources, kind.ignored, kind.kubelet, shape).whole
     if whole.cpus:

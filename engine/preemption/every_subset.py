@@ -1,7 +1,7 @@
 """The victims of the highest S, by asking the kubelet of every node about every set of its victims.
 
 The paper's own way (seed 000, Table 5: FlexTopo without IMP), to be compared with: nobody but the simulator asks for it
-(`Rules.every_subset`).
+(`ChoiceRules.every_subset`).
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from itertools import combinations
 
 from engine.kubelet.rebuild import asked
 from engine.preemption.blocks import kind_of, wanted
-from engine.preemption.model import Choice, NodeRoom, Preemptor, Rules
-from engine.preemption.search import cost_of, freed_by, landing_of, without
+from engine.preemption.model import Choice, ChoiceRules, NodeRoom, Preemptor
+from engine.preemption.search import cost_of, freed_by, landing_of, state_without
 
 
-def every_subset(rooms: Sequence[NodeRoom], preemptor: Preemptor, rules: Rules) -> Choice | None:
+def every_subset(rooms: Sequence[NodeRoom], preemptor: Preemptor, rules: ChoiceRules) -> Choice | None:
     """The victims of the highest S among all sets of all nodes, 2^m - 1 a node; None where none makes room.
 
     Each set is tried on its node's kubelet, whether a smaller one would do or not. Of equal S the fewest victims, then
@@ -24,7 +24,7 @@ def every_subset(rooms: Sequence[NodeRoom], preemptor: Preemptor, rules: Rules) 
         eligible = [at for at, victim in enumerate(room.victims) if victim.priority < preemptor.above]
         for size in range(1, len(eligible) + 1):
             for picked in combinations(eligible, size):
-                found = _tried(room, picked, preemptor, rules)
+                found = _try_victims(room, picked, preemptor, rules)
                 if found is not None and (best is None or _order(found) < _order(best)):
                     best = found
     return best
@@ -34,12 +34,12 @@ def _order(choice: Choice) -> tuple[float, int]:
     return -choice.score, choice.cost.size
 
 
-def _tried(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, rules: Rules) -> Choice | None:
+def _try_victims(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, rules: ChoiceRules) -> Choice | None:
     """What the kubelet says with these victims gone; None where it refuses."""
     needs = wanted(kind_of(room.layout), preemptor)
-    if needs is None or needs.asked is None or room.layout is None or not _enough(room, picked, preemptor):
+    if needs is None or needs.asked is None or room.layout is None or not _has_amounts(room, picked, preemptor):
         return None
-    admission = asked(room.layout, without(room, picked), needs.asked)
+    admission = asked(room.layout, state_without(room, picked), needs.asked)
     if not admission.admitted:
         return None
     victims, landing = tuple(room.victims[at] for at in picked), landing_of(room.layout, admission.zones)
@@ -47,7 +47,7 @@ def _tried(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, rules:
     return Choice(room.node, victims, cost, landing, freed_by(victims), rules.scoring.score(cost.total, landing))
 
 
-def _enough(room: NodeRoom, picked: Sequence[int], preemptor: Preemptor) -> bool:
+def _has_amounts(room: NodeRoom, picked: Sequence[int], preemptor: Preemptor) -> bool:
     """Whether the node has the amounts with these victims gone."""
     return all(
         room.free.get(name, 0) + sum(room.victims[at].requests.get(name, 0) for at in picked) >= amount

@@ -80,7 +80,7 @@ class Scoring(msgspec.Struct, frozen=True):
         return self.alpha / max(priority_sum, 1) + (1 - self.alpha) * topology / pods
 
 
-class Victim(msgspec.Struct, frozen=True, gc=False):
+class VictimPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that may be evicted: ``requests`` is what it gives back to its node (one of ``pods`` included)."""
 
     key: str
@@ -99,7 +99,7 @@ class NodeRoom(msgspec.Struct, frozen=True, gc=False):
 
     node: str
     free: Amounts
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[VictimPod, ...] = ()
     layout: Layout | None = None
     state: State | None = None
     device_ids: dict[str, tuple[str, ...]] = {}
@@ -125,7 +125,7 @@ class Cost(NamedTuple):
     size: int = 0
 
 
-class Rules(msgspec.Struct, frozen=True):
+class ChoiceRules(msgspec.Struct, frozen=True):
     """What is least, and how it is scored.
 
     ``every_subset``: one pod's victims are those of the highest S of all sets of all nodes, to be compared with; no
@@ -159,7 +159,7 @@ class Choice:
     """
 
     node: str
-    victims: tuple[Victim, ...]
+    victims: tuple[VictimPod, ...]
     cost: Cost
     landing: Landing
     freed: int

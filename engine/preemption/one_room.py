@@ -25,7 +25,7 @@ from engine.preemption.blocks import (
 )
 from engine.preemption.cover import Amount, Item, cheapest
 from engine.preemption.model import NOBODY, Landing, NodeRoom
-from engine.preemption.roster import SAFE, Bound, Place
+from engine.preemption.roster import SAFE, Bound, RosterPlace
 
 
 class OneRoom:
@@ -46,7 +46,7 @@ class OneRoom:
         """It comes first."""
         return {self.room.node: 0}
 
-    def covers(self, missing: Amount, items: tuple[Item, ...]) -> tuple[int, ...] | None:
+    def cheapest_cover(self, missing: Amount, items: tuple[Item, ...]) -> tuple[int, ...] | None:
         """The cheapest cover."""
         return cheapest(missing, items)
 
@@ -106,8 +106,8 @@ class RoomTable:
         by_victim = [offers(self._room, victim, rows, blocks) for victim in self._room.victims] if blocks else []
         for at, block in enumerate(blocks):
             gives = tuple([each[at] for each in by_victim])
-            place = Place(self._room, block, tuple(free_in(self._room, block, rows)), gives)
-            bound = _bound(place, needs, above, by_count=by_count)
+            place = RosterPlace(self._room, block, tuple(free_in(self._room, block, rows)), gives)
+            bound = _bound_place(place, needs, above, by_count=by_count)
             if bound is not None:
                 highest, total, size, freed, _ = bound
                 # The position is unique, so the bounds behind it are never compared, and equal blocks keep their order.
@@ -171,7 +171,7 @@ def _large_enough(
     )
 
 
-def _bound(place: Place, needs: MachineNeeds, above: int, *, by_count: bool) -> Bound | None:
+def _bound_place(place: RosterPlace, needs: MachineNeeds, above: int, *, by_count: bool) -> Bound | None:
     """None where the victims below a priority do not suffice."""
     may = [offer for offer in place.offers if offer.priority < above]
     lacks = [

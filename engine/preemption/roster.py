@@ -38,7 +38,7 @@ Bools = NDArray[np.bool_]
 SAFE: Final = 1 - 1e-9  # a bound that is computed in floats must not come out too high
 
 
-class Place(NamedTuple):
+class RosterPlace(NamedTuple):
     """One block of one node, and what each of its victims (by position in the room) would give back."""
 
     room: NodeRoom
@@ -54,7 +54,7 @@ class Bound(NamedTuple):
     total: int
     size: int
     freed: int
-    place: Place
+    place: RosterPlace
 
 
 class _Arrays(msgspec.Struct, frozen=True):
@@ -84,8 +84,8 @@ class RosterTable(msgspec.Struct):
 
     rows: tuple[Row, ...]
     landing: Landing
-    at: dict[str, list[Place]] = msgspec.field(default_factory=dict)
-    places: list[Place] = msgspec.field(default_factory=list)
+    at: dict[str, list[RosterPlace]] = msgspec.field(default_factory=dict)
+    places: list[RosterPlace] = msgspec.field(default_factory=list)
     levels: list[int] = msgspec.field(default_factory=list)
     _columns: dict[str, range] = msgspec.field(default_factory=dict)
     _arrays: "_Arrays | None" = None
@@ -94,7 +94,7 @@ class RosterTable(msgspec.Struct):
     _looks: "dict[tuple[tuple[Row, int], ...], _ScarceRows | None]" = msgspec.field(default_factory=dict)
     _chosen: dict[tuple[Row, ...], list[int] | None] = msgspec.field(default_factory=dict)
 
-    def put(self, node: str, places: list[Place]) -> None:
+    def put(self, node: str, places: list[RosterPlace]) -> None:
         """A node has exactly these blocks now."""
         if self.at.get(node) == places:
             return
@@ -135,7 +135,7 @@ class RosterTable(msgspec.Struct):
             self._low, self._high = arrays.have[0].min(axis=1).tolist(), arrays.have.max(axis=2).tolist()
         return arrays
 
-    def _fill(self, arrays: "_Arrays", column: int, place: Place) -> None:
+    def _fill(self, arrays: "_Arrays", column: int, place: RosterPlace) -> None:
         """What each level adds."""
         have, own, most = (array[:, :, column] for array in (arrays.have, arrays.own, arrays.most))
         have[:], own[:], most[:] = 0, np.inf, 0
@@ -237,10 +237,10 @@ class _ScarceRows:
             return
         have, most = self.arrays.have[0].take(columns, axis=1), self.arrays.most[level].take(columns, axis=1)
         missing = np.maximum(self.need - have, 0)
-        totals = self._least(missing, columns, level, strict=level > 1)
+        totals = self._least_priorities(missing, columns, level, strict=level > 1)
         yield from self._in_order(table.levels[level - 1], totals, missing, most, columns)
 
-    def _least(self, missing: Ints, columns: Ints, level: int, *, strict: bool = False) -> Ints:
+    def _least_priorities(self, missing: Ints, columns: Ints, level: int, *, strict: bool = False) -> Ints:
         """The least sum of priorities; ``strict``: the levels below do not suffice."""
         parts = missing * np.where(missing, self.arrays.each[level].take(columns, axis=1), 0.0)
         if strict:
@@ -269,7 +269,7 @@ class _ScarceRows:
         columns = enough.nonzero()[0]
         have, most = self.arrays.have[0].take(columns, axis=1), self.arrays.most[level].take(columns, axis=1)
         missing = np.maximum(self.need - have, 0)
-        totals = self._least(missing, columns, level)
+        totals = self._least_priorities(missing, columns, level)
         yield from self._in_order(0, totals, missing, most, columns, by_count=True)
 
     def _in_order(
@@ -354,7 +354,7 @@ class Roster:
             for table in tables.values():
                 table.built()
 
-    def covers(self, missing: Amount, items: tuple[Item, ...]) -> tuple[int, ...] | None:
+    def cheapest_cover(self, missing: Amount, items: tuple[Item, ...]) -> tuple[int, ...] | None:
         """The cheapest cover; equal places are evaluated once."""
         key = missing, items
         if key not in self._covers:
@@ -377,11 +377,11 @@ def rows_of(layout: Layout | None, resources: tuple[str, ...]) -> tuple[Row, ...
     return (*[(False, name) for name in resources], *[(True, name) for name in inside])
 
 
-def places_of(room: NodeRoom, resources: tuple[str, ...]) -> list[Place]:
+def places_of(room: NodeRoom, resources: tuple[str, ...]) -> list[RosterPlace]:
     """Every block of a node with what is free there and what its victims give back."""
     rows, blocks = rows_of(room.layout, resources), blocks_of(room.layout)
     by_victim = [offers(room, victim, rows, blocks) for victim in room.victims]
     return [
-        Place(room, block, tuple(free_in(room, block, rows)), tuple([each[at] for each in by_victim]))
+        RosterPlace(room, block, tuple(free_in(room, block, rows)), tuple([each[at] for each in by_victim]))
         for at, block in enumerate(blocks)
     ]

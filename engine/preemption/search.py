@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from engine.kubelet.admission import Admission
+from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Layout, State, TopologyPolicy
 from engine.kubelet.numa_policy import LENIENT
@@ -31,9 +31,20 @@ from engine.kubelet.rebuild import asked
 from engine.kubelet.resource_requests import is_device
 from engine.preemption.blocks import MachineNeeds, blocks_of, offers, wanted
 from engine.preemption.cover import Item, by_cost
-from engine.preemption.model import NOBODY, Choice, Cost, Key, Landing, NodeRoom, Preemptor, Rules, TopologyQos, Victim
+from engine.preemption.model import (
+    NOBODY,
+    Choice,
+    ChoiceRules,
+    Cost,
+    Key,
+    Landing,
+    NodeRoom,
+    Preemptor,
+    TopologyQos,
+    VictimPod,
+)
 from engine.preemption.one_room import OneRoom, RoomTable
-from engine.preemption.roster import Bound, Place, Roster, RosterTable
+from engine.preemption.roster import Bound, Roster, RosterPlace, RosterTable
 
 MOST_ASKED: Final = 1 << 12  # sets of one node that its kubelet is asked about
 MOST_SETS: Final = 1 << 15  # and that are gone through
@@ -46,26 +57,26 @@ class Candidate(NamedTuple):
 
     key: Key
     rank: int
-    place: Place
+    place: RosterPlace
     picked: Picked
     wanted: MachineNeeds
 
 
-def find(roster: Roster | OneRoom, preemptor: Preemptor, rules: Rules | None = None) -> Choice | None:
+def find(roster: Roster | OneRoom, preemptor: Preemptor, rules: ChoiceRules | None = None) -> Choice | None:
     """The best node and victims; None where no permitted set of victims makes room."""
-    search = _Search(roster, preemptor, rules or Rules())
+    search = _Search(roster, preemptor, rules or ChoiceRules())
     return search.run()
 
 
-def sourced(roster: Roster, preemptor: Preemptor, rules: Rules | None = None) -> Iterator[Candidate]:
+def sourced(roster: Roster, preemptor: Preemptor, rules: ChoiceRules | None = None) -> Iterator[Candidate]:
     """The best candidate of each block that could take the preemptor, the best first."""
-    return _Search(roster, preemptor, rules or Rules()).sourced()
+    return _Search(roster, preemptor, rules or ChoiceRules()).sourced()
 
 
 class _Search(msgspec.Struct):
     roster: Roster | OneRoom
     preemptor: Preemptor
-    rules: Rules
+    rules: ChoiceRules
     asked: int = 0
     _walked: dict[str, "_Landed | None"] = msgspec.field(default_factory=dict)
 
@@ -124,7 +135,7 @@ class _Search(msgspec.Struct):
             Item(gains(offer.gains), (1, offer.weight, offer.freed) if by_count else (offer.weight, 1, offer.freed))
             for _, offer in eligible
         ]
-        found = self.roster.covers(tuple(missing), tuple(items))
+        found = self.roster.cheapest_cover(tuple(missing), tuple(items))
         if found is None:
             return None
         picked = tuple([eligible[position][0] for position in found])
@@ -135,7 +146,7 @@ class _Search(msgspec.Struct):
             most, total, freed = max(most, priority), total + weight, freed + gives
         return Candidate(self.rules.key(Cost(most, total, len(picked)), landing, freed), rank, place, picked, needs)
 
-    def _promised(self, place: Place, needs: MachineNeeds) -> Landing:
+    def _promised(self, place: RosterPlace, needs: MachineNeeds) -> Landing:
         """The best landing that a block allows; whoever asks for nothing inside is well off anywhere."""
         if self.preemptor.shape is None or self.preemptor.qos is TopologyQos.BLIND:
             return Landing.ACROSS
@@ -170,7 +181,7 @@ class _Search(msgspec.Struct):
         if needs.asked is None or room.layout is None or room.state is None:
             return _Landed(self._key(room, picked, promised), room, picked, promised)
         self.asked += 1
-        admission = asked(room.layout, without(room, picked), needs.asked)
+        admission = asked(room.layout, state_without(room, picked), needs.asked)
         if not admission.admitted:
             return None
         landing = landing_of(room.layout, admission.zones)
@@ -223,7 +234,7 @@ class _Landed(msgspec.Struct, frozen=True):
     room: NodeRoom
     picked: Picked
     landing: Landing
-    admission: Admission | None = None
+    admission: AdmissionOutcome | None = None
 
 
 class _Walk(msgspec.Struct):
@@ -258,7 +269,7 @@ class _Walk(msgspec.Struct):
                 return best
             if number >= MOST_SETS or self.search.asked - asked >= MOST_ASKED:
                 break
-            found = self._landing_of(picked) if self._enough(picked) else None
+            found = self._landing_of(picked) if self._has_amounts(picked) else None
             if found is not None and (best is None or found.key < best.key):
                 best = found
         else:
@@ -299,7 +310,7 @@ class _Walk(msgspec.Struct):
             if victim.priority < self.search.preemptor.above and any(offers(self.room, victim, rows, whole)[0].gains)
         ]
 
-    def _enough(self, picked: Picked) -> bool:
+    def _has_amounts(self, picked: Picked) -> bool:
         """Whether the node has the amounts with these gone."""
         free = dict(self.room.free)
         for at in picked:
@@ -308,19 +319,19 @@ class _Walk(msgspec.Struct):
         return all(free.get(name, 0) >= amount for (inside, name), amount in self.wanted.needs if not inside)
 
     def _landing_of(self, picked: Picked) -> _Landed | None:
-        if not self._enough(picked):
+        if not self._has_amounts(picked):
             return None
         return self.search._landed(self.room, picked, self.wanted, Landing.UNKNOWN)  # noqa: SLF001  (its own part)
 
 
-def cost_of(victims: Sequence[Victim]) -> Cost:
+def cost_of(victims: Sequence[VictimPod]) -> Cost:
     """(highest priority, sum, number)."""
     if not victims:
         return Cost()
     return Cost(max([one.priority for one in victims]), sum([one.weight for one in victims]), len(victims))
 
 
-def freed_by(victims: Sequence[Victim]) -> int:
+def freed_by(victims: Sequence[VictimPod]) -> int:
     """Devices that they give up."""
     return sum([amount for one in victims for resource, amount in one.requests.items() if is_device(resource)])
 
@@ -333,7 +344,7 @@ def landing_of(layout: Layout, zones: int) -> Landing:
     return Landing.SOCKET if len(sockets) == 1 else Landing.ACROSS
 
 
-def without(room: NodeRoom, picked: Picked) -> State:
+def state_without(room: NodeRoom, picked: Picked) -> State:
     """The inside of a node with some of its victims gone."""
     layout, state = room.layout, room.state
     assert layout is not None  # noqa: S101  (only asked for machines)

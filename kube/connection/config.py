@@ -34,7 +34,7 @@ TOKEN_SECONDS = 60.0
 class Credentials(Protocol):
     """Something that knows the Authorization header."""
 
-    def current(self) -> str | None:
+    def current_header(self) -> str | None:
         """The header, or None where it must be made afresh first."""
 
     async def refresh(self) -> None:
@@ -47,7 +47,7 @@ class Static:
     def __init__(self, header: str = "") -> None:
         self._header = header
 
-    def current(self) -> str | None:
+    def current_header(self) -> str | None:
         """The header; empty for none."""
         return self._header
 
@@ -64,7 +64,7 @@ class TokenFile:
         self._read_at = float("-inf")
         self._header = ""
 
-    def current(self) -> str | None:
+    def current_header(self) -> str | None:
         """The header; None when the file was last read over a minute ago."""
         return self._header if self._clock.monotonic() - self._read_at < TOKEN_SECONDS else None
 
@@ -98,7 +98,7 @@ class Plugin:
         self._until = self._expiry()
         self._lock = asyncio.Lock()
 
-    def current(self) -> str | None:
+    def current_header(self) -> str | None:
         """The header; None when it has expired."""
         return self._header if self._clock.now() < self._until else None
 
@@ -156,18 +156,18 @@ async def load(
 
 def in_pod(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> bool:
     """Whether `load` takes the connection of the pod we run in: nobody named a kubeconfig or a context."""
-    return not _named(kubeconfig) and context is None and in_cluster()
+    return not _kubeconfig_path(kubeconfig) and context is None and in_cluster()
 
 
-def _named(kubeconfig: str | os.PathLike[str] | None) -> str:
+def _kubeconfig_path(kubeconfig: str | os.PathLike[str] | None) -> str:
     return os.fspath(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", "")
 
 
 def _files(kubeconfig: str | os.PathLike[str] | None) -> str:
-    return _named(kubeconfig) or str(Path.home() / ".kube" / "config")
+    return _kubeconfig_path(kubeconfig) or str(Path.home() / ".kube" / "config")
 
 
-class Described(NamedTuple):
+class DescribedConnection(NamedTuple):
     """Which connection `load` takes, for a person. ``context`` and ``files`` are empty in a pod.
 
     ``account``: the service account (namespace/name) whose token its user has, "" for another user.
@@ -180,21 +180,23 @@ class Described(NamedTuple):
     account: str = ""
 
 
-def described(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Described:
+def described(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> DescribedConnection:
     """Which server `load` would call, and by which context of which files; "?" for what they do not say.
 
     Raises:
         ConfigError: no file exists, or one is not a kubeconfig.
     """
     if in_pod(kubeconfig, context):
-        return Described(f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}")
+        return DescribedConnection(
+            f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}"
+        )
     paths = _files(kubeconfig)
     merged = files.merge(paths)
     name = context or merged.get("current-context") or "?"
     chosen = files.body(merged, "contexts", name, "context")
     server = files.body(merged, "clusters", chosen.get("cluster"), "cluster").get("server", "?")
     account = _account(files.body(merged, "users", chosen.get("user"), "user").get("token"))
-    return Described(str(server), str(name), paths, str(chosen.get("user", "")), account)
+    return DescribedConnection(str(server), str(name), paths, str(chosen.get("user", "")), account)
 
 
 def _account(token: object) -> str:
@@ -264,7 +266,9 @@ async def _load_kubeconfig(paths: str, context: str | None, clock: Clock) -> Con
     merged = files.merge(paths)
     try:
         chosen = files.choose(merged, context)
-        tls, credentials = await _asked(merged, context, clock) if chosen.asks else _from_files(chosen, clock)
+        tls, credentials = (
+            await _plugin_credentials(merged, context, clock) if chosen.asks else _from_files(chosen, clock)
+        )
     except ConfigError as error:
         raise ConfigError(f"kubeconfig {paths}: {error}") from error
     server_name, proxy = chosen.text("tls-server-name"), chosen.text("proxy-url")
@@ -273,7 +277,7 @@ async def _load_kubeconfig(paths: str, context: str | None, clock: Clock) -> Con
     )
 
 
-def _from_files(chosen: files.Chosen, clock: Clock) -> tuple[ssl.SSLContext | None, Credentials]:
+def _from_files(chosen: files.ChosenContext, clock: Clock) -> tuple[ssl.SSLContext | None, Credentials]:
     """What the files say themselves."""
     tls = None
     if chosen.encrypted:
@@ -288,7 +292,9 @@ def _from_files(chosen: files.Chosen, clock: Clock) -> tuple[ssl.SSLContext | No
     return tls, Static(chosen.header)
 
 
-async def _asked(merged: dict[str, Any], context: str | None, clock: Clock) -> tuple[ssl.SSLContext, Credentials]:
+async def _plugin_credentials(
+    merged: dict[str, Any], context: str | None, clock: Clock
+) -> tuple[ssl.SSLContext, Credentials]:
     """What the plugin or the provider says: a plugin may give a certificate too."""
     from kubernetes_asyncio.client import Configuration  # heavy, see the module's docstring
     from kubernetes_asyncio.config import kube_config

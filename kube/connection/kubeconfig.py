@@ -42,7 +42,7 @@ def body(merged: dict[str, Any], section: str, name: object, key: str) -> dict[s
     return found if isinstance(found, dict) else {}
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class ChosenContext(msgspec.Struct, frozen=True):
     """One context. ``cluster`` and ``user`` are as the file has them, but for absolute paths."""
 
     cluster: dict[str, Any]
@@ -103,7 +103,7 @@ class Chosen(msgspec.Struct, frozen=True):
             yield file.name
 
 
-def choose(merged: dict[str, Any], context: str | None) -> Chosen:
+def choose(merged: dict[str, Any], context: str | None) -> ChosenContext:
     """The context, by default the current one. Raises ConfigError where it does not say where the server is."""
     known = [one["name"] for one in merged["contexts"]]
     name = context or merged.get("current-context")
@@ -116,7 +116,7 @@ def choose(merged: dict[str, Any], context: str | None) -> Chosen:
     if not cluster.get("server"):
         raise ConfigError(f"context {name}: there is no cluster {found.get('cluster')} with a server")
     user = body(merged, "users", found.get("user"), "user")
-    return Chosen(cluster, user, str(found.get("namespace") or "default"))
+    return ChosenContext(cluster, user, str(found.get("namespace") or "default"))
 
 
 def _merge_file(merged: dict[str, Any], path: Path) -> None:

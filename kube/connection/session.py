@@ -13,7 +13,7 @@ from typing import Self
 from clock import SYSTEM, Clock
 from kube.connection import config
 from kube.connection.answers import decode
-from kube.connection.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, behind
+from kube.connection.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, fenced_by
 from kube.resources import Resource
 
 _OPEN = nullcontext()
@@ -141,4 +141,4 @@ class Session:
 
     def _behind_fence(self, method: str) -> AbstractContextManager[object]:
         # A read does no harm, whoever leads. Every other method may write, so only GET passes.
-        return _OPEN if self._fence is None or method == "GET" else behind(self._fence)
+        return _OPEN if self._fence is None or method == "GET" else fenced_by(self._fence)

@@ -63,7 +63,7 @@ _fence: ContextVar[Fence | None] = ContextVar("fence", default=None)  # whether 
 
 
 @contextmanager
-def behind(fence: Fence) -> Iterator[None]:
+def fenced_by(fence: Fence) -> Iterator[None]:
     """Calls inside are sent only while ``fence()`` holds; else they raise Fenced."""
     before = _fence.set(fence)
     try:
@@ -214,7 +214,7 @@ class Transport:
             async with asyncio.timeout(timeout):
                 return await self._attempts(method, url, body, content_type, again, deadline, name, most, warned)
         except TimeoutError as error:
-            self._tell(method, 0)
+            self._tell_observers(method, 0)
             raise KubeTimeout(f"{method} {name()}: no answer within {timeout:g} s") from error
 
     async def _attempts(  # noqa: PLR0917 -- one caller, all of it needed
@@ -236,14 +236,14 @@ class Transport:
                 status, headers, answer = await self._once(method, url, body, content_type, most)
             # TimeoutError is an OSError too, but the deadline comes as a cancellation until `send` is left.
             except (aiohttp.ClientError, OSError) as error:
-                self._tell(method, 0)
+                self._tell_observers(method, 0)
                 failure = ConnectionFailed(f"{method} {name()}: {_explain(error)}")
                 failure.__cause__ = error
                 # Only this error says that there was never a connection. After any other one the server may have acted.
                 unsent = isinstance(error, aiohttp.ClientConnectorError)
             else:
                 unsent = False
-                self._tell(method, status)
+                self._tell_observers(method, status)
                 if warned is not None:
                     for warning in warnings_of(headers):
                         warned(warning)
@@ -271,10 +271,10 @@ class Transport:
             return response.status, response.headers, await _read(response, most)
 
     async def _headers_for(self, content_type: str | None) -> CIMultiDict[str]:
-        authorization = self._credentials.current()
+        authorization = self._credentials.current_header()
         if authorization is None:
             await self._credentials.refresh()
-            authorization = self._credentials.current() or ""
+            authorization = self._credentials.current_header() or ""
         # All kept headers hold the old token, whatever their content type.
         if authorization != self._authorization:
             self._headers.clear()
@@ -308,20 +308,20 @@ class Transport:
             async with self._session.get(
                 url, headers=headers, timeout=timeout, read_bufsize=STREAM_BYTES, **self._options
             ) as response:
-                self._tell("WATCH", response.status)
+                self._tell_observers("WATCH", response.status)
                 if response.status >= 300:
-                    raise await self._refused(response, request)
+                    raise await self._error_of_response(response, request)
                 yield response.content
         except TimeoutError as error:  # aiohttp's timeouts are both this and a ClientError
             raise KubeTimeout(f"{request}: nothing came for {inactivity:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ConnectionFailed(f"{request}: {_explain(error)}") from error
 
-    def _tell(self, method: str, status: int) -> None:
+    def _tell_observers(self, method: str, status: int) -> None:
         for observe in self._observers:
             observe(method, status)
 
-    async def _refused(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
+    async def _error_of_response(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
         failure = api_error(response.status, await response.read(), response.headers, request)
         if isinstance(failure, Unauthorized):
             await self._credentials.refresh()  # whoever opened the stream opens it again

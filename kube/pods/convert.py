@@ -17,12 +17,12 @@ from engine.model import (
     Amounts,
     Attached,
     Flavor,
+    LabelRequirement,
     Node,
     NodeTerm,
     Pod,
     PodSet,
     PodTerm,
-    Requirement,
     SpreadConstraint,
     Taint,
     Toleration,
@@ -145,7 +145,7 @@ def pod_set(
         # Ours come last: what a template says of these keys by itself does not count.
         labels={**labels, **common, **added.labels, **_port_labels(ports)},
         node_selector={**(spec.node_selector or {}), **added.node_selector},
-        node_affinity=_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
+        node_affinity=_terms_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
         tolerations=tolerations(spec.tolerations) + added.tolerations,
         affinity=together + added.affinity,
         anti_affinity=apart + added.anti_affinity + tuple(_port_terms(ports)),
@@ -201,11 +201,11 @@ def node_terms(wire: objects.NodeSelector) -> tuple[NodeTerm, ...]:
     )
 
 
-def _elsewhere(terms: tuple[NodeTerm, ...] | None, nodes: tuple[str, ...]) -> tuple[NodeTerm, ...] | None:
+def _terms_elsewhere(terms: tuple[NodeTerm, ...] | None, nodes: tuple[str, ...]) -> tuple[NodeTerm, ...] | None:
     """The same terms on other nodes than these. A term without requirements matches nothing, and stays so."""
     if not nodes:
         return terms
-    others = Requirement(key="metadata.name", operator="NotIn", values=nodes)
+    others = LabelRequirement(key="metadata.name", operator="NotIn", values=nodes)
     if terms is None:
         return (NodeTerm(fields=(others,)),)
     return tuple(
@@ -214,15 +214,19 @@ def _elsewhere(terms: tuple[NodeTerm, ...] | None, nodes: tuple[str, ...]) -> tu
     )
 
 
-def _requirements(wire: Iterable[objects.Requirement] | None) -> tuple[Requirement, ...]:
-    return tuple(Requirement(key=each.key, operator=each.operator, values=each.values or ()) for each in wire or ())
+def _requirements(wire: Iterable[objects.Requirement] | None) -> tuple[LabelRequirement, ...]:
+    return tuple(
+        LabelRequirement(key=each.key, operator=each.operator, values=each.values or ()) for each in wire or ()
+    )
 
 
-def label_selector(wire: objects.LabelSelector | None) -> tuple[Requirement, ...] | None:
+def label_selector(wire: objects.LabelSelector | None) -> tuple[LabelRequirement, ...] | None:
     """The requirements of a label selector: None selects nothing, () everything."""
     if wire is None:
         return None
-    equal = (Requirement(key=key, operator="In", values=(value,)) for key, value in (wire.match_labels or {}).items())
+    equal = (
+        LabelRequirement(key=key, operator="In", values=(value,)) for key, value in (wire.match_labels or {}).items()
+    )
     return (*equal, *_requirements(wire.match_expressions))
 
 
@@ -277,12 +281,12 @@ def _namespaces(wire: objects.PodAffinityTerm, own: str) -> tuple[tuple[str, ...
 
 def _label_keys(
     keys: Iterable[str] | None, operator: str, labels: Mapping[str, str], field: str
-) -> tuple[tuple[Requirement, ...], str]:
+) -> tuple[tuple[LabelRequirement, ...], str]:
     """Requirements that the API server adds for matchLabelKeys: the pod's own value; keys it lacks do not count."""
     keys = tuple(keys or ())
     unsupported = next((f"{field} {key} (it differs from pod to pod)" for key in keys if key in INDEX_LABELS), "")
     return tuple(
-        Requirement(key=key, operator=operator, values=(labels[key],)) for key in keys if key in labels
+        LabelRequirement(key=key, operator=operator, values=(labels[key],)) for key in keys if key in labels
     ), unsupported
 
 
@@ -334,5 +338,5 @@ def _port_terms(ports: list[HostPort]) -> Iterable[PodTerm]:
         keys = (_port_key(port, ""), _port_key(port, address)) if address else (_port_key(port),)
         words = f"{port[1]}" if port[0] == "TCP" else f"{port[1]}/{port[0]}"
         for key in keys:
-            selector = (Requirement(key=key, operator="Exists"),)
+            selector = (LabelRequirement(key=key, operator="Exists"),)
             yield PodTerm(topology_key=HOSTNAME_LABEL, selector=selector, namespaces=None, host_port=words)

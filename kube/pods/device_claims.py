@@ -60,7 +60,7 @@ class DeviceClasses:
         newest = max(self._named[name][1] for name in names)
         return min(name for name in names if self._named[name][1] == newest)
 
-    def note(self, name: str, found: DeviceClass | None) -> set[str]:
+    def set_device_class(self, name: str, found: DeviceClass | None) -> set[str]:
         """A class is there as it is ``found``, or no longer: the resources of which it may say something else now."""
         before, now = self._named.pop(name, None), None
         stood = _stands_for(name, before)
@@ -97,11 +97,13 @@ def extended_asks(spec: PodSpec, classes: DeviceClasses) -> tuple[ExtendedReques
 def _container(one: Container, resources: Mapping[str, str], *, early: bool = False) -> ContainerAsk:
     found = {**(one.resources.limits or {}), **(one.resources.requests or {})} if one.resources is not None else {}
     return ContainerAsk(
-        one.name, early, {name: _devices(name, found[name]) if name in resources else _NONE for name in found}
+        one.name,
+        early,
+        {name: _parse_device_count(name, found[name]) if name in resources else _NONE for name in found},
     )
 
 
-def _devices(resource: str, amount: object) -> Quantity:
+def _parse_device_count(resource: str, amount: object) -> Quantity:
     try:
         found = parse(str(amount))
     except ValueError as error:

@@ -59,7 +59,7 @@ class ResourceClaim(Object, frozen=True):
         return (allocation.devices or {}).get("results") if allocation is not None else None
 
     @property
-    def pods(self) -> frozenset[str]:
+    def reserved_for(self) -> frozenset[str]:
         """Whom it is reserved for, else the pod that it is made for: once these are gone it is deallocated."""
         namespace, owners = self.metadata.namespace, self.metadata.owner_references
         if users := self.status.reserved_for:

@@ -20,7 +20,7 @@ from hashlib import sha1
 import msgspec
 from msgspec.structs import replace
 
-from engine.model import PodTerm, Requirement, Toleration
+from engine.model import LabelRequirement, PodTerm, Toleration
 
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -41,14 +41,14 @@ class Additions(msgspec.Struct, frozen=True):
     node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
 
-    def at(self, priority: int) -> "Additions":
+    def additions_for_priority(self, priority: int) -> "Additions":
         """The same for pods of this priority, which pods of JobSets tell by a label."""
         if JOB_KEY not in self.labels:
             return self
         # A label value cannot begin with a minus sign: JobSet writes n and the absolute value.
         value = f"n{-priority}" if priority < 0 else str(priority)
-        alike = Requirement(key=PRIORITY, operator="In", values=(value,))
-        untold = Requirement(key=PRIORITY, operator="DoesNotExist")
+        alike = LabelRequirement(key=PRIORITY, operator="In", values=(value,))
+        untold = LabelRequirement(key=PRIORITY, operator="DoesNotExist")
         terms = [
             msgspec.structs.replace(term, selector=(*(term.selector or ()), which))
             for term in self.anti_affinity
@@ -63,7 +63,7 @@ def of_jobs(namespace: str, jobset: str, role: str, *, level: str = "", several:
     Where there are ``several``, that the pods of a Job are together is said by slices.
     """
     value = _replicated(namespace, jobset, role)
-    alone = _alone(JOB_KEY, value, level, None) if level else Additions()
+    alone = _additions_for(JOB_KEY, value, level, None) if level else Additions()
     return replace(alone, labels={JOB_KEY: value}, affinity=() if several else alone.affinity)
 
 
@@ -80,8 +80,8 @@ def of_group(namespace: str, key: str, *, level: str = "", sub_level: str = "", 
     ``level``: the group has a domain of it alone; ``sub_level``: each of its ``subgroups`` has.
     """
     labels = {GROUP_KEY: key, **({SUBGROUP_KEY: key} if subgroups else {})}
-    whole = _alone(GROUP_KEY, key, level, (namespace,)) if level else Additions()
-    parts = _alone(SUBGROUP_KEY, key, sub_level, (namespace,)) if sub_level and subgroups else Additions()
+    whole = _additions_for(GROUP_KEY, key, level, (namespace,)) if level else Additions()
+    parts = _additions_for(SUBGROUP_KEY, key, sub_level, (namespace,)) if sub_level and subgroups else Additions()
     together = parts.affinity if subgroups == 1 else ()
     terms = (*whole.anti_affinity, *parts.anti_affinity)
     return Additions(labels, (*whole.affinity, *together), terms)
@@ -127,9 +127,12 @@ def _replicated(namespace: str, jobset: str, role: str) -> str:
     return f"{namespace}/{jobset}/{role}"
 
 
-def _alone(label: str, value: str, level: str, namespaces: tuple[str, ...] | None) -> Additions:
-    own = Requirement(key=label, operator="In", values=(value,))
-    others = Requirement(key=label, operator="Exists"), Requirement(key=label, operator="NotIn", values=(value,))
+def _additions_for(label: str, value: str, level: str, namespaces: tuple[str, ...] | None) -> Additions:
+    own = LabelRequirement(key=label, operator="In", values=(value,))
+    others = (
+        LabelRequirement(key=label, operator="Exists"),
+        LabelRequirement(key=label, operator="NotIn", values=(value,)),
+    )
     return Additions(
         affinity=(PodTerm(topology_key=level, selector=(own,), namespaces=namespaces),),
         anti_affinity=(PodTerm(topology_key=level, selector=others, namespaces=namespaces),),

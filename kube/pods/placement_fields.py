@@ -94,7 +94,7 @@ def _pod_terms(wire: PodAffinity | None) -> list[PodAffinityTerm]:
     return [
         replace(
             term,
-            label_selector=_without(
+            label_selector=_drop_keys(
                 term.label_selector, (*(term.match_label_keys or ()), *(term.mismatch_label_keys or ()))
             ),
         )
@@ -103,10 +103,10 @@ def _pod_terms(wire: PodAffinity | None) -> list[PodAffinityTerm]:
 
 
 def _spread(one: TopologySpreadConstraint) -> TopologySpreadConstraint:
-    return replace(one, label_selector=_without(one.label_selector, one.match_label_keys or ()))
+    return replace(one, label_selector=_drop_keys(one.label_selector, one.match_label_keys or ()))
 
 
-def _without(selector: LabelSelector | None, keys: tuple[str, ...]) -> LabelSelector | None:
+def _drop_keys(selector: LabelSelector | None, keys: tuple[str, ...]) -> LabelSelector | None:
     """A selector without what is said of these keys by expressions of one value, as the API server adds them."""
     if selector is None or not keys:
         return selector

@@ -151,14 +151,15 @@ def asked_for(spec: PodSpec, resources: Iterable[str]) -> Amounts:
     found: Amounts = {}
     for name in resources:
         asks = [
-            [_asks(one.resources, name) for one in several or ()] for several in (spec.containers, spec.init_containers)
+            [_requested_amount(one.resources, name) for one in several or ()]
+            for several in (spec.containers, spec.init_containers)
         ]
-        total = max([sum(asks[0]), *asks[1], _asks(spec.resources, name)])
+        total = max([sum(asks[0]), *asks[1], _requested_amount(spec.resources, name)])
         found[name] = min(total + parse(name, (spec.overhead or {}).get(name, 0)), LARGEST)
     return found
 
 
-def _asks(resources: ResourceRequirements | None, resource: str) -> int:
+def _requested_amount(resources: ResourceRequirements | None, resource: str) -> int:
     wanted = resources or ResourceRequirements()
     said = (wanted.requests or {}).get(resource, (wanted.limits or {}).get(resource, 0))
     return parse(resource, said)
@@ -217,7 +218,7 @@ def _counted(spec: PodSpec, status: PodStatus, rules: SchedulerRules) -> Amounts
         for container in spec.init_containers or ():
             if not is_sidecar(container):
                 given.pop(container.name, None)  # up to 1.36 those that end are not resized
-        return _aggregate(spec, lambda container: _largest(container, given, infeasible=infeasible))
+        return _aggregate(spec, lambda container: _largest_requests(container, given, infeasible=infeasible))
     sums = [] if infeasible else [_aggregate(spec, _of_spec)]
     whole = status.resources.requests if status.resources is not None else None
     if status.allocated_resources is not None and whole is not None:
@@ -231,7 +232,7 @@ def _counted(spec: PodSpec, status: PodStatus, rules: SchedulerRules) -> Amounts
     return total
 
 
-def _largest(container: Container, given: Mapping[str, ContainerStatus], *, infeasible: bool) -> Amounts:
+def _largest_requests(container: Container, given: Mapping[str, ContainerStatus], *, infeasible: bool) -> Amounts:
     status = given.get(container.name)
     if status is None or status.resources is None:
         return _of_spec(container)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from engine.cluster.filters import selects
-from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement
+from engine.model import HOSTNAME_LABEL, LabelRequirement, NodeTerm
 from engine.quantity import parse
 from kube import objects
 from kube.objects import ClaimSpec
@@ -68,7 +68,7 @@ class _Wish(NamedTuple):
 
     form: _Form
     access_modes: frozenset[str]
-    selector: tuple[Requirement, ...] | None
+    selector: tuple[LabelRequirement, ...] | None
     least: int
     left: int = 0
 
@@ -112,7 +112,7 @@ class Available:
         self._classes: dict[str, _Class] = {}
         self._wishes = self._compared = 0
 
-    def nodes(self, of: StorageClass, spec: ClaimSpec, key: str) -> Terms | None:
+    def terms_of_claim(self, of: StorageClass, spec: ClaimSpec, key: str) -> Terms | None:
         """Where a claim of a class (``namespace/name``) may have a volume, or have one made; None: on all nodes.
 
         Raises TooManyWishes where claims before it were about as much as one question may be.
@@ -132,13 +132,13 @@ class Available:
             access_modes=frozenset(spec.access_modes or ()),
             selector=label_selector(spec.selector),
             least=known.sizes[at] if at < len(known.sizes) else size,
-            left=known.left.at(size) if known.left is not None else 0,
+            left=known.left.size_class(size) if known.left is not None else 0,
         )
         if at == len(known.sizes):
             return self._made(of, known, (), size)  # none is that large
         if wish not in known.found:
             # Before the comparison: a question that is too much ends here, and costs no more.
-            self._count(known.number)
+            self._count_selectors(known.number)
             known.found[wish] = self._made(of, known, _united(_matching(known, wish)), size)
         return known.found[wish]
 
@@ -149,11 +149,11 @@ class Available:
         made, left = _topologies(of), known.left
         if left is not None and size:  # kube-scheduler looks for no storage for a claim that asks for none
             if not left.knows(size):
-                self._count(len(left))
-            made = both(made, left.nodes(size))
+                self._count_selectors(len(left))
+            made = both(made, left.terms_for_size(size))
         return _united([terms, made])
 
-    def _count(self, number: int) -> None:
+    def _count_selectors(self, number: int) -> None:
         """Every claim may select in another way, and each way is compared with every volume."""
         if self._wishes >= MOST_WISHES and self._compared >= MOST_COMPARED:
             raise TooManyWishes
@@ -258,7 +258,7 @@ def _topologies(found: StorageClass) -> Terms | None:
             NodeTerm(
                 labels=tuple(
                     [
-                        Requirement(key=one.key, operator="In", values=(one.values or ())[:MOST_VALUES])
+                        LabelRequirement(key=one.key, operator="In", values=(one.values or ())[:MOST_VALUES])
                         for one in term.match_label_expressions
                     ]
                 )

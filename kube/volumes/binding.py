@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
+from engine.model import HOSTNAME_LABEL, LabelRequirement, NodeTerm, local_volumes_of, volumes_of
 from kube import objects
 from kube.objects import ClaimSpec
 from kube.volumes.available import Available, TooManyWishes, terms_of, too_selective
@@ -75,7 +75,7 @@ class Storage(msgspec.Struct, frozen=True):
     csi_driver: Callable[[str], CsiDriver | None]
     capacities: Callable[[str], Iterable[CsiStorageCapacity] | None]
 
-    def left(self, of: StorageClass) -> Iterable[CsiStorageCapacity] | None:
+    def capacities_left(self, of: StorageClass) -> Iterable[CsiStorageCapacity] | None:
         """What the driver of a class has left for it; None where it does not tell."""
         driver = self.csi_driver(of.provisioner)
         return self.capacities(of.metadata.name) if driver is not None and driver.spec.storage_capacity else None
@@ -83,7 +83,7 @@ class Storage(msgspec.Struct, frozen=True):
     @property
     def read_available(self) -> Available:
         """The volumes that there are, for one question."""
-        return Available(self.available, self.left)
+        return Available(self.available, self.capacities_left)
 
     @property
     def default_class(self) -> str:
@@ -94,7 +94,7 @@ class Storage(msgspec.Struct, frozen=True):
         return newest.metadata.name if newest is not None else ""
 
 
-class Reach(msgspec.Struct, frozen=True):
+class VolumeReach(msgspec.Struct, frozen=True):
     """Where a claim lets pods go: for each entry of ``nodes``, where one of its terms holds.
 
     ``limit``: what limits such volumes on a node (`engine.model.volumes_of`), "" where nothing does. ``alone``: one pod
@@ -112,7 +112,7 @@ class NotReady(msgspec.Struct, frozen=True):
     message: str
 
 
-def reach_of(storage: Storage, namespace: str, name: str, available: Available | None = None) -> Reach | NotReady:
+def reach_of(storage: Storage, namespace: str, name: str, available: Available | None = None) -> VolumeReach | NotReady:
     """What the claim of this name says; ``available`` is one for all claims that a question is about."""
     key = f"{namespace}/{name}"
     claim = storage.claim(key)
@@ -132,10 +132,10 @@ def reach_of(storage: Storage, namespace: str, name: str, available: Available |
     # Anybody may write spec.volumeName; only the annotation says that volume and claim agreed.
     if BIND_COMPLETED not in (claim.metadata.annotations or {}):
         return NotReady(f'persistentvolumeclaim "{name}" is not bound yet to persistentvolume "{bound_to}"')
-    return _bound(volume, alone=alone)
+    return _reach_of_volume(volume, alone=alone)
 
 
-def reach_of_template(storage: Storage, spec: ClaimSpec, available: Available | None = None) -> Reach | NotReady:
+def reach_of_template(storage: Storage, spec: ClaimSpec, available: Available | None = None) -> VolumeReach | NotReady:
     """What claims will say that are made of this, once pods are there that need them.
 
     Where their class does not wait for the pod nobody knows yet: what they are bound to tells when they are there.
@@ -145,7 +145,7 @@ def reach_of_template(storage: Storage, spec: ClaimSpec, available: Available | 
     if name and found is None:
         return NotReady(f'storageclass "{name}" not found')
     if found is None or not found.waits:
-        return Reach(limit=_limit_of_class(found) if found is not None else "")
+        return VolumeReach(limit=_limit_of_class(found) if found is not None else "")
     return _unbound(storage, available or storage.read_available, spec, name, "")
 
 
@@ -176,13 +176,13 @@ def attachable(storage: Storage, node: objects.Node) -> dict[str, int]:
     return limits | {local_volumes_of(name): count for name, count in local.items() if name}
 
 
-def _bound(volume: PersistentVolume, *, alone: bool) -> Reach | NotReady:
+def _reach_of_volume(volume: PersistentVolume, *, alone: bool) -> VolumeReach | NotReady:
     name = volume.metadata.name
     terms = terms_of(volume)
     if terms is not None and size_of(terms) > MOST_REQUIREMENTS:
         return NotReady(f'persistentvolume "{name}" has more node affinity than Topogate takes into account')
-    nodes = (() if terms is None else (terms,)) + tuple(_zones(volume.metadata.labels or {}))
-    return Reach(nodes, limit_of_volume(volume), alone=alone)
+    nodes = (() if terms is None else (terms,)) + tuple(_terms_of_labels(volume.metadata.labels or {}))
+    return VolumeReach(nodes, limit_of_volume(volume), alone=alone)
 
 
 def _unbound(
@@ -194,7 +194,7 @@ def _unbound(
     *,
     selected: str = "",
     alone: bool = False,
-) -> Reach | NotReady:
+) -> VolumeReach | NotReady:
     """``spec``: None where only a part of it is kept (`kube.kept`)."""
     name = key.partition("/")[2]
     claim = f'persistentvolumeclaim "{name}"' if name else "the claim of an ephemeral volume"
@@ -207,35 +207,35 @@ def _unbound(
     limit = _limit_of_class(found)
     # kube-scheduler chose and the driver is at work: any other node would wait for a volume that is made elsewhere.
     if selected:
-        only = Requirement(key="metadata.name", operator="In", values=(selected,))
-        return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
+        only = LabelRequirement(key="metadata.name", operator="In", values=(selected,))
+        return VolumeReach(((NodeTerm(fields=(only,)),),), limit, alone)
     if spec is None or too_selective(spec):
         return NotReady(f"{claim} is not bound, and it selects volumes by more than Topogate takes into account")
     try:
-        terms = available.nodes(found, spec, key)
+        terms = available.terms_of_claim(found, spec, key)
     except TooManyWishes:
         return NotReady(f"{claim} is not bound, and its job's claims select volumes in too many different ways")
     if terms == ():
         text = f'no available persistentvolume of storageclass "{class_name}" matches it'
-        if storage.left(found) is not None:
+        if storage.capacities_left(found) is not None:
             text = f"{text}, and driver {found.provisioner} has no storage left for it on any node (CSIStorageCapacity)"
         return NotReady(f"{claim} is not bound, and {text}")
     # The terms are ORed: cutting them loses nodes that would do, and never lets one in that would not.
-    return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
+    return VolumeReach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
 
 
-def _zones(labels: objects.StrMap) -> Iterator[Terms]:
+def _terms_of_labels(labels: objects.StrMap) -> Iterator[Terms]:
     """What the labels of a volume say of where it is."""
-    nowhere = NodeTerm(labels=tuple([Requirement(key=key, operator="DoesNotExist") for key in _PLACES]))
+    nowhere = NodeTerm(labels=tuple([LabelRequirement(key=key, operator="DoesNotExist") for key in _PLACES]))
     for key, other in _PLACES.items():
         values = tuple(sorted({part.strip() for part in labels[key].split("__")})) if key in labels else ()
         if not values or "" in values:
             continue  # kube-scheduler ignores a label that it cannot read
-        here = NodeTerm(labels=(Requirement(key=key, operator="In", values=values),))
+        here = NodeTerm(labels=(LabelRequirement(key=key, operator="In", values=values),))
         terms = [here, nowhere]
         if other != key:
-            lacks = Requirement(key=key, operator="DoesNotExist")
-            terms.insert(1, NodeTerm(labels=(lacks, Requirement(key=other, operator="In", values=values))))
+            lacks = LabelRequirement(key=key, operator="DoesNotExist")
+            terms.insert(1, NodeTerm(labels=(lacks, LabelRequirement(key=other, operator="In", values=values))))
         yield tuple(terms)
 
 

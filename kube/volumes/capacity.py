@@ -27,17 +27,17 @@ class StorageLeft:
     def __len__(self) -> int:
         return len(self._limits)
 
-    def at(self, size: int) -> int:
+    def size_class(self, size: int) -> int:
         """What tells sizes apart."""
         return bisect_left(self._limits, size)
 
     def knows(self, size: int) -> bool:
         """Whether a size like this was asked for before."""
-        return self.at(size) in self._found
+        return self.size_class(size) in self._found
 
-    def nodes(self, size: int) -> Terms | None:
+    def terms_for_size(self, size: int) -> Terms | None:
         """Where a volume of this size may be made; None: on all nodes."""
-        at = self.at(size)
+        at = self.size_class(size)
         if at not in self._found:
             terms = self._terms[at:]
             # A selector without requirements is that of all nodes, so no other term narrows it.

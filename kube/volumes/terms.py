@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from engine.model import NodeTerm, Requirement
+from engine.model import LabelRequirement, NodeTerm
 
 MOST_REQUIREMENTS: Final = 256  # of the node affinity of one volume, or of all that one claim may be bound to
 MOST_VALUES: Final = 16_384  # of one requirement: volumes of one host each are merged
@@ -31,12 +31,12 @@ def merged(terms: Sequence[NodeTerm]) -> Terms:
     others: dict[NodeTerm, None] = {}
     for term in terms:
         match term.labels, term.fields:
-            case (Requirement(key=key, operator="In", values=several),), ():
+            case (LabelRequirement(key=key, operator="In", values=several),), ():
                 values.setdefault(key, {}).update(dict.fromkeys(several))
             case _:
                 others[term] = None
     single = (
-        NodeTerm(labels=(Requirement(key=key, operator="In", values=tuple(sorted(several))[:MOST_VALUES]),))
+        NodeTerm(labels=(LabelRequirement(key=key, operator="In", values=tuple(sorted(several))[:MOST_VALUES]),))
         for key, several in sorted(values.items())
     )
     return (*single, *others)

@@ -1,4 +1,4 @@
-"""The devices of one simulated machine as drivers publish them (``Device`` of resource.k8s.io/v1).
+"""The devices of one simulated machine as drivers publish them (``PlayedDevice`` of resource.k8s.io/v1).
 
 GPUs are H100s of 80 GB: devices, counters and the attributes that selectors read have the names of NVIDIA's driver;
 partitions have the placements, memory and multiprocessors of five of the card's profiles (``nvidia-smi mig -lgipp`` and
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localcluster.dra.driver import PARTITIONS, SHARED, Driver
-from localcluster.kubelets.hardware import Device, Hardware
+from localcluster.kubelets.hardware import PlayedDevice, PlayedHardware
 from localcluster.kubelets.specs import GPU, NIC
 
 GPU_DRIVER = "gpu.nvidia.com"
@@ -77,13 +77,13 @@ class _Slot:
         return (self.root % _ROOTS + 1) << 4
 
 
-def gpus(hardware: Hardware, driver: Driver) -> Iterator[Json]:
+def gpus(hardware: PlayedHardware, driver: Driver) -> Iterator[Json]:
     """The GPUs in their order, each followed by its partitions where there are any."""
     found = hardware.devices.get(GPU, ())
     for number, gpu in enumerate(found):
         # The last one only: the first devices stay usable, because the allocator takes devices in order.
         tainted = {"taints": [dict(TAINT)]} if driver.tainted and number == len(found) - 1 else {}
-        where = _where(gpu, _Slot(number, _GPU_SLOT))
+        where = _place_attributes(gpu, _Slot(number, _GPU_SLOT))
         whole: Json = {
             "name": f"gpu-{number}",
             "attributes": {**_gpu(), **where, "type": {"string": "gpu"}, "uuid": {"string": gpu.id}},
@@ -100,7 +100,7 @@ def gpus(hardware: Hardware, driver: Driver) -> Iterator[Json]:
         yield from ({**one, **tainted} for one in _partitions(gpu, number, where))
 
 
-def counter_sets(hardware: Hardware, driver: Driver) -> list[Json]:
+def counter_sets(hardware: PlayedHardware, driver: Driver) -> list[Json]:
     """What the partitions of each GPU share."""
     if driver.form != PARTITIONS:
         return []
@@ -108,7 +108,7 @@ def counter_sets(hardware: Hardware, driver: Driver) -> list[Json]:
     return [{"name": _set_name(number), "counters": _counters()} for number in range(count)]
 
 
-def _partitions(gpu: Device, number: int, where: Json) -> Iterator[Json]:
+def _partitions(gpu: PlayedDevice, number: int, where: Json) -> Iterator[Json]:
     for profile in PROFILES:
         for start in profile.starts:
             attributes = {"type": {"string": "mig"}, "profile": {"string": profile.name}}
@@ -144,7 +144,7 @@ def _set_name(number: int) -> str:
     return f"gpu-{number}-counter-set"
 
 
-def nics(hardware: Hardware, driver: Driver) -> Iterator[Json]:
+def nics(hardware: PlayedHardware, driver: Driver) -> Iterator[Json]:
     """The NICs in their order."""
     for number, (nic, slot) in enumerate(_nic_slots(hardware)):
         made: Json = {
@@ -155,7 +155,7 @@ def nics(hardware: Hardware, driver: Driver) -> Iterator[Json]:
                 f"{NIC_DRIVER}/rdmaDevice": {"string": nic.id},
                 f"{NIC_DRIVER}/virtual": {"bool": False},
                 **_numa(nic, f"{NIC_DRIVER}/numaNode"),
-                **_where(nic, slot),
+                **_place_attributes(nic, slot),
             },
         }
         if driver.form == SHARED:
@@ -166,7 +166,7 @@ def nics(hardware: Hardware, driver: Driver) -> Iterator[Json]:
         yield made
 
 
-def _nic_slots(hardware: Hardware) -> Iterator[tuple[Device, _Slot]]:
+def _nic_slots(hardware: PlayedHardware) -> Iterator[tuple[PlayedDevice, _Slot]]:
     """Each NIC at the root of a GPU of its zone, one after another; behind all GPUs where its zone has none."""
     found, turns = hardware.devices.get(GPU, ()), dict[tuple[int, ...], int]()
     further = len(found)
@@ -181,11 +181,11 @@ def _nic_slots(hardware: Hardware) -> Iterator[tuple[Device, _Slot]]:
             further += 1
 
 
-def _where(device: Device, slot: _Slot) -> Json:
+def _place_attributes(device: PlayedDevice, slot: _Slot) -> Json:
     return {**_numa(device, NUMA_NODE), PCIE_ROOT: {"string": slot.name}, BUS_ID: {"string": slot.address}}
 
 
-def _numa(device: Device, attribute: str) -> Json:
+def _numa(device: PlayedDevice, attribute: str) -> Json:
     return {attribute: {"int": device.zones[0]}} if device.zones else {}
 
 

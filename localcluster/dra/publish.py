@@ -36,7 +36,7 @@ async def publish(client: Client, names: Sequence[str], machine: str, driver: Dr
             wanted = {} if driver is None else pools(name, build(parse_machine(machine), name), driver)
             # Over all drivers: a driver without devices now may have left slices of an earlier form.
             pairs = [(wanted.get(one, []), there.get((one, name), [])) for one in DRIVERS]
-            changed = [(specs, found) for specs, found in pairs if not same(specs, found)]
+            changed = [(specs, found) for specs, found in pairs if not same_slices(specs, found)]
             owner = await _owner(client, name) if any(specs for specs, _ in changed) else None
             for specs, found in changed:
                 await _replace(client, owner, specs, found)
@@ -56,16 +56,16 @@ def _by_pool(slices: Sequence[Json]) -> dict[tuple[str, str], list[Json]]:
     return found
 
 
-def same(wanted: Sequence[Json], found: Sequence[Json]) -> bool:
+def same_slices(wanted: Sequence[Json], found: Sequence[Json]) -> bool:
     """Whether the slices that are there say what is wanted, in one generation."""
     generations = {one["spec"]["pool"]["generation"] for one in found}
     # Several generations mean that an earlier attempt was cut: the pool is written as a whole again.
-    return len(generations) < 2 and [_plain(one["spec"]) for one in found] == list(wanted)
+    return len(generations) < 2 and [_comparable_spec(one["spec"]) for one in found] == list(wanted)
 
 
-def _plain(spec: Json) -> Json:
+def _comparable_spec(spec: Json) -> Json:
     """Without what the pool's history and the API server add."""
-    plain = {**spec, "pool": _without(spec["pool"], "generation")}
+    plain = {**spec, "pool": _drop_key(spec["pool"], "generation")}
     if "devices" in spec:
         plain["devices"] = [_untimed(one) for one in spec["devices"]]
     return plain
@@ -74,10 +74,10 @@ def _plain(spec: Json) -> Json:
 def _untimed(device: Json) -> Json:
     if "taints" not in device:
         return device
-    return {**device, "taints": [_without(taint, "timeAdded") for taint in device["taints"]]}
+    return {**device, "taints": [_drop_key(taint, "timeAdded") for taint in device["taints"]]}
 
 
-def _without(given: Json, key: str) -> Json:
+def _drop_key(given: Json, key: str) -> Json:
     return {name: value for name, value in given.items() if name != key}
 
 

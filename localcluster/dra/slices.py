@@ -6,7 +6,7 @@ from typing import Any
 from localcluster.dra.devices import GPU_DRIVER, NIC_DRIVER, counter_sets, gpus, nics
 from localcluster.dra.domains import CHANNEL_CLASS, DAEMON_CLASS, DOMAIN_DRIVER, domain_devices
 from localcluster.dra.driver import Driver
-from localcluster.kubelets.hardware import Hardware
+from localcluster.kubelets.hardware import PlayedHardware
 from localcluster.kubelets.specs import GPU
 
 DRIVERS = (GPU_DRIVER, NIC_DRIVER, DOMAIN_DRIVER)
@@ -19,7 +19,7 @@ _API = "resource.k8s.io/v1"
 Json = dict[str, Any]
 
 
-def pools(node: str, hardware: Hardware, driver: Driver) -> dict[str, list[Json]]:
+def pools(node: str, hardware: PlayedHardware, driver: Driver) -> dict[str, list[Json]]:
     """Driver name -> the specs of its slices for a node, without the pool's generation; [] where it has no devices.
 
     A pool is called like its node. Slices hold devices or counter sets, as the API wants it.
@@ -34,15 +34,15 @@ def pools(node: str, hardware: Hardware, driver: Driver) -> dict[str, list[Json]
 def _pool(node: str, driver: str, sets: Sequence[Json], devices: Sequence[Json]) -> list[Json]:
     advanced = any("taints" in one or "consumesCounters" in one for one in devices)
     parts = [
-        *({"sharedCounters": part} for part in _parts(sets, MOST_COUNTER_SETS)),
-        *({"devices": part} for part in _parts(devices, MOST_ADVANCED_DEVICES if advanced else MOST_DEVICES)),
+        *({"sharedCounters": part} for part in _split_devices(sets, MOST_COUNTER_SETS)),
+        *({"devices": part} for part in _split_devices(devices, MOST_ADVANCED_DEVICES if advanced else MOST_DEVICES)),
     ]
     # Every slice carries the number of all, by which readers tell an incomplete pool.
     pool = {"name": node, "resourceSliceCount": len(parts)}
     return [{"driver": driver, "nodeName": node, "pool": pool, **part} for part in parts]
 
 
-def _parts(found: Sequence[Json], most: int) -> list[list[Json]]:
+def _split_devices(found: Sequence[Json], most: int) -> list[list[Json]]:
     return [list(found[start : start + most]) for start in range(0, len(found), most)]
 
 

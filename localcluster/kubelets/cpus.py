@@ -6,20 +6,20 @@ init container stay with it and may be used again by later containers of its pod
 
 from collections.abc import Mapping
 
-from localcluster.kubelets.hardware import Hardware, Settings, bits, mask_of
+from localcluster.kubelets.hardware import PlayedHardware, PlayedSettings, bits, mask_of
 from localcluster.kubelets.masks import Hint, Hints, subsets, sums
-from localcluster.kubelets.picking import Topology, take_by_topology
-from localcluster.kubelets.pods import INIT, Container, Pod
-from localcluster.kubelets.refusals import NotAdmitted, Refusal
+from localcluster.kubelets.picking import CpuTopology, take_by_topology
+from localcluster.kubelets.pods import INIT, PlayedContainer, PlayedPod
+from localcluster.kubelets.refusals import AdmissionRefusal, NotAdmitted
 
 
 class CpuManager:
     """The state of one kubelet's CPU manager."""
 
-    def __init__(self, hardware: Hardware, settings: Settings) -> None:
+    def __init__(self, hardware: PlayedHardware, settings: PlayedSettings) -> None:
         """With the policy ``none`` it has no preference and gives out nothing."""
         self._hardware, self._options, self._static = hardware, settings.cpu_options, settings.static_cpu
-        self.topology = Topology(hardware)
+        self.topology = CpuTopology(hardware)
         self.default = hardware.cpus  # what no container holds for itself, reserved ones included
         if "strict-cpu-reservation" in self._options:
             self.default &= ~hardware.reserved_cpus
@@ -30,16 +30,16 @@ class CpuManager:
         self._installed = sums([cpus.bit_count() for cpus in hardware.zone_cpus], self._zones)
 
     @property
-    def free(self) -> int:
+    def free_cpus(self) -> int:
         """CPUs that can be given out."""
         return self.default & ~self._hardware.reserved_cpus
 
-    def exclusive(self, pod: Pod, container: Container) -> int:
+    def exclusive(self, pod: PlayedPod, container: PlayedContainer) -> int:
         """How many CPUs the container gets for itself."""
         amount = container.requests.get("cpu")
         return int(amount) if self._static and pod.pins and amount and amount.denominator == 1 else 0
 
-    def hints(self, pod: Pod, container: Container | None) -> Hints:
+    def topology_hints(self, pod: PlayedPod, container: PlayedContainer | None) -> Hints:
         """For one container, or for the pod (None)."""
         if container is not None:
             wanted = self.exclusive(pod, container)
@@ -47,11 +47,11 @@ class CpuManager:
             wanted = pod.peak({"cpu": self.exclusive(pod, c)} for c in pod.containers).get("cpu", 0)
         return {"cpu": self._hints(wanted, self._left_by_init(pod))} if wanted else {}
 
-    def _left_by_init(self, pod: Pod) -> int:
+    def _left_by_init(self, pod: PlayedPod) -> int:
         return self._reusable[1] if self._reusable[0] == pod.uid else 0
 
     def _hints(self, wanted: int, reusable: int) -> list[Hint]:
-        usable = self.free | reusable
+        usable = self.free_cpus | reusable
         free = sums([(usable & cpus).bit_count() for cpus in self._hardware.zone_cpus], self._zones)
         # The kubelet wants every later hint to cover the zones of the CPUs that init containers leave.
         must = mask_of(position for position, cpus in enumerate(self._hardware.zone_cpus) if cpus & reusable)
@@ -68,7 +68,7 @@ class CpuManager:
             return False
         return len({zones[position].socket for position in bits(mask)}) == -(-width // a_socket)
 
-    def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
+    def allocate(self, pod: PlayedPod, container: PlayedContainer, affinity: Hint) -> None:
         """Give the container its CPUs, from the zones of ``affinity`` where they have enough. Raises NotAdmitted."""
         wanted = self.exclusive(pod, container)
         if not wanted:
@@ -76,7 +76,7 @@ class CpuManager:
         # Before any CPU is taken, and by what is free on the whole node.
         self._check_threads(wanted)
         reusable = self._left_by_init(pod)
-        usable, taken = self.free | reusable, 0
+        usable, taken = self.free_cpus | reusable, 0
         if affinity.mask is not None:
             aligned = usable & self._aligned(affinity.mask)
             taken = self._take_cpus(aligned, min(wanted, aligned.bit_count()))
@@ -92,11 +92,11 @@ class CpuManager:
             return
         threads = self._hardware.threads
         if wanted % threads:
-            raise NotAdmitted(Refusal.odd_threads(wanted, threads))
+            raise NotAdmitted(AdmissionRefusal.odd_threads(wanted, threads))
         # Without what init containers leave, as the kubelet has it.
         whole = self.default & ~self.topology.with_siblings(self._hardware.reserved_cpus)
         if wanted > whole.bit_count():
-            raise NotAdmitted(Refusal.too_few_cores(wanted, threads, whole.bit_count()))
+            raise NotAdmitted(AdmissionRefusal.too_few_cores(wanted, threads, whole.bit_count()))
 
     def _aligned(self, zones: int) -> int:
         if "align-by-socket" not in self._options:
@@ -108,15 +108,15 @@ class CpuManager:
     def _take_cpus(self, usable: int, wanted: int) -> int:
         if wanted > usable.bit_count():
             text = f"not enough cpus available to satisfy request: requested={wanted}, available={usable.bit_count()}"
-            raise NotAdmitted(Refusal.unexpected(text))
+            raise NotAdmitted(AdmissionRefusal.unexpected(text))
         return take_by_topology(self.topology, usable, wanted, self._options)
 
-    def release(self, uid: str) -> None:
+    def release_pod(self, uid: str) -> None:
         """Take back all that the pod holds."""
         for cpus in self.held.pop(uid, {}).values():
             self.default |= cpus
 
-    def restore(self, uid: str, held: Mapping[str, int]) -> None:
+    def restore_pod(self, uid: str, held: Mapping[str, int]) -> None:
         """Take over what the pod's containers held before a restart."""
         if held:
             self.held[uid] = dict(held)

@@ -7,10 +7,10 @@ add the lowest ids.
 import re
 from collections.abc import Iterable, Mapping
 
-from localcluster.kubelets.hardware import Device, Hardware
+from localcluster.kubelets.hardware import PlayedDevice, PlayedHardware
 from localcluster.kubelets.masks import Hint, Hints, subsets
-from localcluster.kubelets.pods import INIT, Container, Pod, whole
-from localcluster.kubelets.refusals import NotAdmitted, Refusal
+from localcluster.kubelets.pods import INIT, PlayedContainer, PlayedPod, round_up
+from localcluster.kubelets.refusals import AdmissionRefusal, NotAdmitted
 
 _NUMBERS = re.compile(r"([0-9]+)")
 
@@ -18,9 +18,9 @@ _NUMBERS = re.compile(r"([0-9]+)")
 class DeviceManager:
     """The state of one kubelet's device manager."""
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: PlayedHardware) -> None:
         """Every device of the hardware is registered."""
-        self.devices: dict[str, dict[str, Device]] = {}
+        self.devices: dict[str, dict[str, PlayedDevice]] = {}
         self._zones: dict[str, dict[str, int]] = {}
         for resource, devices in hardware.devices.items():
             self.devices[resource] = {device.id: device for device in devices}
@@ -28,7 +28,7 @@ class DeviceManager:
         self.held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}  # pod -> container -> resource -> ids
         self._reusable: tuple[str, dict[str, set[str]]] = ("", {})
 
-    def zones(self, resource: str, device: str) -> int:
+    def zones_of_device(self, resource: str, device: str) -> int:
         """The zones of a device."""
         return self._zones[resource][device]
 
@@ -36,23 +36,23 @@ class DeviceManager:
         """Ids that are given out."""
         return {d for pod in self.held.values() for held in pod.values() for d in held.get(resource, ())}
 
-    def free(self, resource: str) -> set[str]:
+    def free_ids(self, resource: str) -> set[str]:
         """Ids that can be given out: healthy ones that nobody has."""
         healthy = {name for name, device in self.devices[resource].items() if device.healthy}
         return healthy - self.used(resource)
 
-    def _asked(self, container: Container) -> dict[str, int]:
-        return {r: whole(amount) for r, amount in sorted(container.limits.items()) if r in self.devices}
+    def _device_requests(self, container: PlayedContainer) -> dict[str, int]:
+        return {r: round_up(amount) for r, amount in sorted(container.limits.items()) if r in self.devices}
 
-    def hints(self, pod: Pod, container: Container | None) -> Hints:
+    def topology_hints(self, pod: PlayedPod, container: PlayedContainer | None) -> Hints:
         """For one container, or for the pod (None)."""
         if container is not None:
-            asked = self._asked(container)
+            asked = self._device_requests(container)
             return {r: self._hints(r, amount, self._left_by_init(pod, r)) for r, amount in asked.items()}
-        asked = pod.peak(self._asked(c) for c in pod.containers)
+        asked = pod.peak(self._device_requests(c) for c in pod.containers)
         return {r: self._hints(r, amount, set()) for r, amount in asked.items()}
 
-    def _left_by_init(self, pod: Pod, resource: str) -> set[str]:
+    def _left_by_init(self, pod: PlayedPod, resource: str) -> set[str]:
         return self._reusable[1].get(resource, set()) if self._reusable[0] == pod.uid else set()
 
     def _hints(self, resource: str, wanted: int, reusable: set[str]) -> list[Hint] | None:
@@ -63,7 +63,7 @@ class DeviceManager:
             bearing |= mask
         if not bearing:
             return None
-        free = self.free(resource)
+        free = self.free_ids(resource)
         if len(free | reusable) < wanted:
             return []
         must = [zones[device] for device in reusable if zones[device]]
@@ -77,16 +77,16 @@ class DeviceManager:
                 masks.append(mask)
         return [Hint(mask, mask.bit_count() == width) for mask in masks]
 
-    def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
+    def allocate(self, pod: PlayedPod, container: PlayedContainer, affinity: Hint) -> None:
         """Give the container its devices, from the zones of ``affinity`` first. Raises NotAdmitted."""
         if self._reusable[0] != pod.uid:
             self._reusable = (pod.uid, {})
         left = self._reusable[1]
-        for resource, wanted in self._asked(container).items():
+        for resource, wanted in self._device_requests(container).items():
             # Also for a limit of 0: the check comes before the count.
             if not any(device.healthy for device in self.devices[resource].values()):
                 what = f"no healthy devices present; cannot allocate unhealthy devices {resource}"
-                raise NotAdmitted(Refusal.unexpected(what))
+                raise NotAdmitted(AdmissionRefusal.unexpected(what))
             if wanted:
                 chosen = self._choose(resource, wanted, left.get(resource, set()), affinity.mask)
                 self.held.setdefault(pod.uid, {}).setdefault(container.name, {})[resource] = frozenset(chosen)
@@ -97,24 +97,24 @@ class DeviceManager:
     def _choose(self, resource: str, wanted: int, reusable: set[str], affinity: int | None) -> set[str]:
         chosen = set(_lowest(reusable, wanted))
         missing = wanted - len(chosen)
-        free = self.free(resource)
+        free = self.free_ids(resource)
         if not missing:
             return chosen
         if len(free) < missing:
             what = (
                 f"requested number of devices unavailable for {resource}. Requested: {missing}, Available: {len(free)}"
             )
-            raise NotAdmitted(Refusal.unexpected(what))
+            raise NotAdmitted(AdmissionRefusal.unexpected(what))
         # All that are aligned before any other, even if they are fewer than asked.
         aligned = {d for d in free if affinity is not None and self._zones[resource][d] & affinity}
         chosen |= set(_lowest(aligned, missing))
         return chosen | set(_lowest(free - chosen, wanted - len(chosen)))
 
-    def release(self, uid: str) -> None:
+    def release_pod(self, uid: str) -> None:
         """Take back all that the pod holds."""
         self.held.pop(uid, None)
 
-    def restore(self, uid: str, held: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
+    def restore_pod(self, uid: str, held: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
         """Take over what the pod's containers held before a restart; devices that are gone are left out."""
         for container, resources in held.items():
             for resource, devices in resources.items():

@@ -29,11 +29,11 @@ from kube.objects import Object
 from kube.patches import PatchType, guard
 from kube.resources import EVENTS, FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, NODES, PODS, Resource
 from localcluster.kubelets import publish, statuses
-from localcluster.kubelets.hardware import Hardware, parse_cpu_list
-from localcluster.kubelets.kubelet import Held, Kubelet
-from localcluster.kubelets.memory import Block
+from localcluster.kubelets.hardware import PlayedHardware, parse_cpu_list
+from localcluster.kubelets.kubelet import ContainerHolding, PlayedKubelet
+from localcluster.kubelets.memory import PlayedBlock
 from localcluster.kubelets.pods import from_api
-from localcluster.kubelets.refusals import Refusal
+from localcluster.kubelets.refusals import AdmissionRefusal
 from localcluster.kubelets.specs import KUBELET, MACHINE, build, parse_kubelet, parse_machine
 
 STATE = "topogate.dev/kubelet-state"
@@ -69,13 +69,13 @@ class Publishing:
 
 
 @dataclass
-class Machine:
+class PlayedMachine:
     """One node that we play the kubelet of."""
 
     name: str
-    kubelet: Kubelet
+    kubelet: PlayedKubelet
     address: str
-    pods: dict[str, publish.Name] = field(default_factory=dict)  # that hold something, by uid
+    pods: dict[str, publish.PodName] = field(default_factory=dict)  # that hold something, by uid
     since: str = ""  # when it was taken over
     dirty: bool = False  # something is to be published
     published: dict[Resource, Json] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Machines:
         self._clock = clock
         self._publishing = publishing or Publishing()
         self._random = random.Random(self._publishing.seed)  # noqa: S311 -- jitter
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, PlayedMachine] = {}
         self._nodes = Informer(client, NODES, NodeView, on_event=self._on_node, clock=clock)
         self._pods = Informer(
             client,
@@ -160,20 +160,20 @@ class Machines:
         # Most events of a node change neither, and a new kubelet would forget what it gave out.
         if known and known.kubelet.hardware == hardware and known.kubelet.settings == settings:
             return
-        machine = Machine(name, Kubelet(hardware, settings), _address(node), since=self._second())
+        machine = PlayedMachine(name, PlayedKubelet(hardware, settings), _address(node), since=self._second())
         self._machines[name] = machine
         pods = self._pods.by_index("node", name)
         # Running pods come first, in the order of their admissions: which memory a zone has left depends on it.
-        for _, pod in sorted(((_order(pod), pod) for pod in pods if _is_active(pod) and _state(pod)), key=_first):
+        for _, pod in sorted(((_order(pod), pod) for pod in pods if _is_active(pod) and _state(pod)), key=_sort_key):
             self._restore(machine, pod)
         # Only then the others are admitted, by their age as after a kubelet's restart.
         for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)):
-            self._settle(machine, pod)
-        self._changed(machine)
+            self._apply_pod(machine, pod)
+        self._mark_changed(machine)
 
-    def _restore(self, machine: Machine, pod: PodView) -> None:
-        machine.kubelet.restore(pod.metadata.uid, _held(_state(pod) or {}, machine.kubelet.hardware))
-        machine.pods[pod.metadata.uid] = publish.Name(pod.metadata.namespace, pod.metadata.name)
+    def _restore(self, machine: PlayedMachine, pod: PodView) -> None:
+        machine.kubelet.restore_held(pod.metadata.uid, _restore_holdings(_state(pod) or {}, machine.kubelet.hardware))
+        machine.pods[pod.metadata.uid] = publish.PodName(pod.metadata.namespace, pod.metadata.name)
         self._done.add(pod.metadata.uid)
         if not (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_OBSERVED):
             self._observe(machine, pod)
@@ -186,39 +186,39 @@ class Machines:
             return
         if event.kind is EventKind.DELETED:
             # Also for a pod that was never seen to end: what it holds has to come back.
-            self._end(machine, pod.metadata.uid)
+            self._end_pod(machine, pod.metadata.uid)
             # Not before it is gone: an event of its last status must not admit it again.
             self._done.discard(pod.metadata.uid)
         else:
-            self._settle(machine, pod)
+            self._apply_pod(machine, pod)
 
-    def _settle(self, machine: Machine, pod: PodView) -> None:
+    def _apply_pod(self, machine: PlayedMachine, pod: PodView) -> None:
         """Do what the pod's state asks for."""
         uid = pod.metadata.uid
         if pod.status.get("phase") in FINAL:
-            self._end(machine, uid)
+            self._end_pod(machine, uid)
         elif uid not in self._done and pod.metadata.deletion_timestamp is None and _is_new(pod):
             # Not a pod that is being deleted: it is not started any more.
             self._admit(machine, pod)
 
-    def _end(self, machine: Machine, uid: str) -> None:
+    def _end_pod(self, machine: PlayedMachine, uid: str) -> None:
         if machine.pods.pop(uid, None) is not None:
             machine.kubelet.remove(uid)
-            self._changed(machine)
+            self._mark_changed(machine)
 
-    def _admit(self, machine: Machine, pod: PodView) -> None:
-        uid, name = pod.metadata.uid, publish.Name(pod.metadata.namespace, pod.metadata.name)
+    def _admit(self, machine: PlayedMachine, pod: PodView) -> None:
+        uid, name = pod.metadata.uid, publish.PodName(pod.metadata.namespace, pod.metadata.name)
         # Before the verdict: whatever comes of it, this process does not admit the pod a second time.
         self._done.add(uid)
         body = {"metadata": {"uid": uid}, "spec": pod.spec, "status": pod.status}
         admitted = from_api(body)
-        verdict = machine.kubelet.admit(admitted)
+        verdict = machine.kubelet.admit_pod(admitted)
         if verdict.refusal is not None:
             refusal = verdict.refusal
             self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
             log.info("pod refused", pod="/".join(name), node=machine.name, reason=refusal.reason)
-            self._send(f"status of {name.name}", lambda: self._patch(pod, statuses.refused(refusal), {}))
-            self._send(f"event on {name.name}", lambda: self._tell(machine, pod, refusal))
+            self._send(f"status of {name.name}", lambda: self._patch(pod, statuses.refused_status(refusal), {}))
+            self._send(f"event on {name.name}", lambda: self._emit_refusal(machine, pod, refusal))
             return
         machine.kubelet.started(admitted)  # the status below says so
         # Strictly growing, though two admissions may come within one tick of the clock.
@@ -229,17 +229,17 @@ class Machines:
         status = statuses.running(body, machine.address, self._second())
         self._send(f"status of {name.name}", lambda: self._patch(pod, status, annotations))
         self._observe(machine, pod)
-        self._changed(machine)
+        self._mark_changed(machine)
 
-    def _observe(self, machine: Machine, pod: PodView) -> None:
+    def _observe(self, machine: PlayedMachine, pod: PodView) -> None:
         """Report where the pod sits, a while later."""
         found = publish.record(machine.kubelet, pod.metadata.uid) if self._publishing.observed else ""
         if found:
-            self._later(lambda: self._patch(pod, None, {NUMA_PLACEMENT_OBSERVED: found}))
+            self._write_later(lambda: self._patch(pod, None, {NUMA_PLACEMENT_OBSERVED: found}))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _later(self, write: Callable[[], Awaitable[object]]) -> None:
+    def _write_later(self, write: Callable[[], Awaitable[object]]) -> None:
         low, high = self._publishing.delay
         delay = self._random.uniform(low, high)
         asyncio.get_running_loop().call_later(delay, self._send, "what is published", write)
@@ -275,7 +275,7 @@ class Machines:
             subresource="status",
         )
 
-    async def _tell(self, machine: Machine, pod: PodView, refusal: Refusal) -> None:
+    async def _emit_refusal(self, machine: PlayedMachine, pod: PodView, refusal: AdmissionRefusal) -> None:
         meta = pod.metadata
         regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
         event = {
@@ -296,13 +296,13 @@ class Machines:
 
     # --- publishing --------------------------------------------------------------------------------------------------
 
-    def _changed(self, machine: Machine) -> None:
+    def _mark_changed(self, machine: PlayedMachine) -> None:
         # One publication is on its way already, and will tell this change too.
         if not machine.dirty and (self._publishing.nrt or self._publishing.flex_topo):
             machine.mark_dirty()
-            self._later(lambda: self._publish(machine))
+            self._write_later(lambda: self._publish(machine))
 
-    async def _publish(self, machine: Machine) -> None:
+    async def _publish(self, machine: PlayedMachine) -> None:
         # The node went, or has another machine by now, whose state must not be overwritten by this one's.
         if self._machines.get(machine.name) is not machine:
             return
@@ -316,9 +316,9 @@ class Machines:
                 await self._publish_flex_topo(machine)
         except KubeError as error:  # such as a kind that is not installed yet
             log.debug("publishing failed; it is tried again", node=machine.name, error=str(error))
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._changed, machine)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark_changed, machine)
 
-    async def _publish_flex_topo(self, machine: Machine) -> None:
+    async def _publish_flex_topo(self, machine: PlayedMachine) -> None:
         await self._apply(
             machine,
             FLEX_TOPOS,
@@ -343,7 +343,7 @@ class Machines:
             FLEX_TOPOS, machine.name, body=body, content_type=PatchType.MERGE, subresource="status"
         )
 
-    async def _apply(self, machine: Machine, resource: Resource, body: Json) -> None:
+    async def _apply(self, machine: PlayedMachine, resource: Resource, body: Json) -> None:
         """Create or bring up to date; nothing where it is as we wrote it last."""
         # By what was written, without asking the API server: most changes do not touch the spec.
         if machine.published.get(resource) == body:
@@ -356,7 +356,7 @@ class Machines:
         machine.published[resource] = body
 
 
-def _hardware(node: str, annotations: Mapping[str, str]) -> Hardware | None:
+def _hardware(node: str, annotations: Mapping[str, str]) -> PlayedHardware | None:
     """The machine that a node's annotation describes; None without one, or where it cannot be read."""
     text = annotations.get(MACHINE)
     if not text:
@@ -396,16 +396,16 @@ def _order(pod: PodView) -> tuple[int, str]:
     return int((_state(pod) or {}).get("order", 0)), pod.metadata.uid
 
 
-def _first(pair: tuple[tuple[int, str], PodView]) -> tuple[int, str]:
+def _sort_key(pair: tuple[tuple[int, str], PodView]) -> tuple[int, str]:
     return pair[0]
 
 
-def _held(state: Json, hardware: Hardware) -> dict[str, Held]:
+def _restore_holdings(state: Json, hardware: PlayedHardware) -> dict[str, ContainerHolding]:
     return {
-        name: Held(
+        name: ContainerHolding(
             parse_cpu_list(each.get("cpus", "")),
             {resource: frozenset(ids) for resource, ids in each.get("devices", {}).items()},
-            [Block(kind, hardware.zone_mask(tuple(zones)), size) for kind, zones, size in each.get("memory", ())],
+            [PlayedBlock(kind, hardware.zone_mask(tuple(zones)), size) for kind, zones, size in each.get("memory", ())],
         )
         for name, each in state.get("held", {}).items()
     }

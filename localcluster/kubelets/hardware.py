@@ -28,7 +28,7 @@ TOPOLOGY_OPTIONS = ("prefer-closest-numa-nodes",)
 
 
 @dataclass(frozen=True)
-class Core:
+class PlayedCore:
     """One core: its hardware threads, and the L3 it belongs to (None: the machine says nothing about caches)."""
 
     cpus: tuple[int, ...]
@@ -36,12 +36,12 @@ class Core:
 
 
 @dataclass(frozen=True)
-class Zone:
+class PlayedZone:
     """One NUMA zone. ``distances`` has one value for each zone of the machine, in their order."""
 
     id: int
     socket: int
-    cores: tuple[Core, ...]
+    cores: tuple[PlayedCore, ...]
     memory: int
     reserved_memory: int = 0
     hugepages: Mapping[str, int] = field(default_factory=dict)  # resource -> bytes
@@ -49,7 +49,7 @@ class Zone:
 
 
 @dataclass(frozen=True)
-class Device:
+class PlayedDevice:
     """One device of a plugin; ``zones`` holds zone ids, () where the plugin names none."""
 
     id: str
@@ -58,13 +58,13 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Hardware:
+class PlayedHardware:
     """One machine."""
 
-    zones: tuple[Zone, ...]
+    zones: tuple[PlayedZone, ...]
     sockets: int
     reserved_cpus: int = 0
-    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    devices: Mapping[str, tuple[PlayedDevice, ...]] = field(default_factory=dict)
 
     @cached_property
     def zone_cpus(self) -> tuple[int, ...]:
@@ -92,7 +92,7 @@ class Hardware:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PlayedSettings:
     """What of a kubelet's configuration decides an admission."""
 
     policy: str = RESTRICTED

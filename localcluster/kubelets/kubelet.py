@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from localcluster.kubelets.cpus import CpuManager
 from localcluster.kubelets.devices import DeviceManager
-from localcluster.kubelets.hardware import NONE, Hardware, Settings
+from localcluster.kubelets.hardware import NONE, PlayedHardware, PlayedSettings
 from localcluster.kubelets.masks import Hint, Merger
-from localcluster.kubelets.memory import Block, MemoryManager
-from localcluster.kubelets.pods import Container, Pod
-from localcluster.kubelets.refusals import NotAdmitted, Refusal
+from localcluster.kubelets.memory import MemoryManager, PlayedBlock
+from localcluster.kubelets.pods import PlayedContainer, PlayedPod
+from localcluster.kubelets.refusals import AdmissionRefusal, NotAdmitted
 
 POD = "*"  # the step of a pod scope
 
 
 @dataclass(frozen=True)
-class Step:
+class MergeStep:
     """One merge: of a container, or of the whole pod (``POD``)."""
 
     container: str
@@ -29,26 +29,26 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AdmissionVerdict:
     """What became of a pod; ``refusal`` None: it was admitted."""
 
-    refusal: Refusal | None
-    steps: tuple[Step, ...]
+    refusal: AdmissionRefusal | None
+    steps: tuple[MergeStep, ...]
 
 
 @dataclass(frozen=True)
-class Held:
+class ContainerHolding:
     """What one container holds."""
 
     cpus: int = 0
     devices: Mapping[str, frozenset[str]] | None = None
-    memory: Sequence[Block] = ()
+    memory: Sequence[PlayedBlock] = ()
 
 
-class Kubelet:
+class PlayedKubelet:
     """The managers of one machine."""
 
-    def __init__(self, hardware: Hardware, settings: Settings) -> None:
+    def __init__(self, hardware: PlayedHardware, settings: PlayedSettings) -> None:
         """Nothing is given out yet."""
         self.hardware, self.settings = hardware, settings
         self.devices = DeviceManager(hardware)
@@ -60,17 +60,17 @@ class Kubelet:
         closest = "prefer-closest-numa-nodes" in settings.topology_options
         self._merger = Merger(distances, settings.policy, prefer_closest=closest)
 
-    def admit(self, pod: Pod) -> Verdict:
+    def admit_pod(self, pod: PlayedPod) -> AdmissionVerdict:
         """Admit the pod and give it what it asks for, or refuse it and leave everything as it was."""
-        steps: list[Step] = []
+        steps: list[MergeStep] = []
         try:
             self._admit(pod, steps)
         except NotAdmitted as refused:
             self.remove(pod.uid)
-            return Verdict(refused.refusal, tuple(steps))
-        return Verdict(None, tuple(steps))
+            return AdmissionVerdict(refused.refusal, tuple(steps))
+        return AdmissionVerdict(None, tuple(steps))
 
-    def _admit(self, pod: Pod, steps: list[Step]) -> None:
+    def _admit(self, pod: PlayedPod, steps: list[MergeStep]) -> None:
         shared = self.settings.scope == "pod"
         affinity = Hint(None, preferred=False)
         for position, container in enumerate(pod.containers):
@@ -80,39 +80,39 @@ class Kubelet:
             for manager in self._managers:
                 manager.allocate(pod, container, affinity)
 
-    def _align(self, pod: Pod, container: Container | None, steps: list[Step]) -> Hint:
-        merged, admit = self._merger.merge([manager.hints(pod, container) for manager in self._managers])
-        steps.append(Step(container.name if container else POD, merged.mask, merged.preferred, admit))
+    def _align(self, pod: PlayedPod, container: PlayedContainer | None, steps: list[MergeStep]) -> Hint:
+        merged, admit = self._merger.merge([manager.topology_hints(pod, container) for manager in self._managers])
+        steps.append(MergeStep(container.name if container else POD, merged.mask, merged.preferred, admit))
         if not admit:
-            raise NotAdmitted(Refusal.unaligned())
+            raise NotAdmitted(AdmissionRefusal.unaligned())
         return merged
 
-    def started(self, pod: Pod) -> None:
+    def started(self, pod: PlayedPod) -> None:
         """Its ordinary init containers are through, and the others run: CPUs and devices stay held, memory does not."""
         self.memory.started(pod)
 
     def remove(self, uid: str) -> None:
         """The pod has ended: take back all that it holds. Nothing happens where it holds nothing."""
         for manager in self._managers:
-            manager.release(uid)
+            manager.release_pod(uid)
 
-    def held(self, uid: str) -> dict[str, Held]:
+    def held_by_container(self, uid: str) -> dict[str, ContainerHolding]:
         """What the pod's containers hold, by name."""
         cpus, devices, memory = self.cpus.held, self.devices.held, self.memory.held
         # A container may hold something of one manager only.
         names = {*cpus.get(uid, {}), *devices.get(uid, {}), *memory.get(uid, {})}
         return {
-            name: Held(
+            name: ContainerHolding(
                 cpus.get(uid, {}).get(name, 0), devices.get(uid, {}).get(name, {}), memory.get(uid, {}).get(name, [])
             )
             for name in sorted(names)
         }
 
-    def restore(self, uid: str, held: Mapping[str, Held]) -> None:
+    def restore_held(self, uid: str, held: Mapping[str, ContainerHolding]) -> None:
         """Take over what a pod held before a restart, in the order in which pods were admitted."""
-        self.cpus.restore(uid, {name: container.cpus for name, container in held.items() if container.cpus})
-        self.devices.restore(uid, {name: container.devices or {} for name, container in held.items()})
-        self.memory.restore(uid, {name: list(c.memory) for name, c in held.items() if c.memory})
+        self.cpus.restore_pod(uid, {name: container.cpus for name, container in held.items() if container.cpus})
+        self.devices.restore_pod(uid, {name: container.devices or {} for name, container in held.items()})
+        self.memory.restore_pod(uid, {name: list(c.memory) for name, c in held.items() if c.memory})
 
 
 def _flat(zones: int, own: int) -> tuple[int, ...]:

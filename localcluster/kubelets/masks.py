@@ -52,12 +52,12 @@ class Merger:
         if self._policy == SINGLE:
             # Before the product, as the policy's own filter does it.
             lists = [[hint for hint in hints if _is_single(hint)] for hints in lists]
-        best = self._best(lists)
+        best = self._merge_hints(lists)
         if self._policy == SINGLE and best.mask == self._all:
             best = Hint(None, best.preferred)
         return best, best.preferred or self._policy == BEST_EFFORT
 
-    def _best(self, lists: Sequence[Sequence[Hint]]) -> Hint:
+    def _merge_hints(self, lists: Sequence[Sequence[Hint]]) -> Hint:
         if not all(lists):  # an empty list leaves the product empty
             return Hint(self._all, preferred=False)
         agreed = _agreed(lists)

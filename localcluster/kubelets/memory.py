@@ -6,17 +6,17 @@ Written after the kubelet's own policy. A zone serves single-zone pods or one gr
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from localcluster.kubelets.hardware import Hardware, Settings, bits
+from localcluster.kubelets.hardware import PlayedHardware, PlayedSettings, bits
 from localcluster.kubelets.masks import Hint, Hints, subsets
-from localcluster.kubelets.pods import APP, INIT, SIDECAR, Container, Pod, whole
-from localcluster.kubelets.refusals import NotAdmitted, Refusal
+from localcluster.kubelets.pods import APP, INIT, SIDECAR, PlayedContainer, PlayedPod, round_up
+from localcluster.kubelets.refusals import AdmissionRefusal, NotAdmitted
 
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 
 
 @dataclass
-class Block:
+class PlayedBlock:
     """Memory of one type from a group of zones that one container holds."""
 
     type: str
@@ -43,7 +43,7 @@ class ZoneMemory:
         self.assignments += 1
         self.cells = cells
 
-    def part(self, alone: int) -> None:
+    def release_block(self, alone: int) -> None:
         """One block less touches it; without any it is ``alone``."""
         self.assignments -= 1
         if self.assignments == 0:
@@ -53,7 +53,7 @@ class ZoneMemory:
 class MemoryManager:
     """The state of one kubelet's memory manager."""
 
-    def __init__(self, hardware: Hardware, settings: Settings) -> None:
+    def __init__(self, hardware: PlayedHardware, settings: PlayedSettings) -> None:
         """With the policy ``None`` it has no preference and gives out nothing."""
         self._static = settings.static_memory
         self.zones = []
@@ -62,31 +62,31 @@ class MemoryManager:
             amounts = {**zone.hugepages, MEMORY: zone.memory - zone.reserved_memory - sum(zone.hugepages.values())}
             self.zones.append(ZoneMemory(1 << position, 0, amounts, dict(amounts)))
         self._all = (1 << len(self.zones)) - 1
-        self.held: dict[str, dict[str, list[Block]]] = {}  # pod -> container -> blocks
+        self.held: dict[str, dict[str, list[PlayedBlock]]] = {}  # pod -> container -> blocks
         self._reusable: tuple[str, dict[tuple[int, str], int]] = ("", {})
 
-    def _asked(self, pod: Pod, container: Container) -> dict[str, int]:
+    def _memory_requests(self, pod: PlayedPod, container: PlayedContainer) -> dict[str, int]:
         if not self._static or not pod.pins:
             return {}
         return {
-            resource: whole(amount)
+            resource: round_up(amount)
             for resource, amount in container.requests.items()
             if resource == MEMORY or resource.startswith(HUGEPAGES)
         }
 
-    def hints(self, pod: Pod, container: Container | None) -> Hints:
+    def topology_hints(self, pod: PlayedPod, container: PlayedContainer | None) -> Hints:
         """For one container, or for the pod (None). No map where no set of zones has enough."""
         if container is not None:
-            asked = self._asked(pod, container)
+            asked = self._memory_requests(pod, container)
         else:
-            asked = pod.peak(self._asked(pod, c) for c in pod.containers)
-            of_apps = {resource for c in pod.containers if c.kind == APP for resource in self._asked(pod, c)}
+            asked = pod.peak(self._memory_requests(pod, c) for c in pod.containers)
+            of_apps = {resource for c in pod.containers if c.kind == APP for resource in self._memory_requests(pod, c)}
             asked = {resource: amount for resource, amount in asked.items() if resource in of_apps}
         hints = self._hints(pod, asked) if asked else []
         # No map, and not an empty list: the merge goes on without memory, and `allocate` fails.
         return dict.fromkeys(asked, hints) if hints else {}
 
-    def _hints(self, pod: Pod, asked: Mapping[str, int]) -> list[Hint]:
+    def _hints(self, pod: PlayedPod, asked: Mapping[str, int]) -> list[Hint]:
         width, masks = len(self.zones), []
         for mask in subsets(self._all):
             if any(self._sum(mask, resource, free=False) < amount for resource, amount in asked.items()):
@@ -114,19 +114,19 @@ class MemoryManager:
             return False
         return any(self.zones[p].assignments and self.zones[p].cells != mask for p in bits(mask))
 
-    def _left_by_init(self, pod: Pod, mask: int, resource: str) -> int:
+    def _left_by_init(self, pod: PlayedPod, mask: int, resource: str) -> int:
         return self._reusable[1].get((mask, resource), 0) if self._reusable[0] == pod.uid else 0
 
-    def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
+    def allocate(self, pod: PlayedPod, container: PlayedContainer, affinity: Hint) -> None:
         """Give the container its memory from the zones of ``affinity``, or from more where they lack it.
 
         Raises NotAdmitted.
         """
-        asked = self._asked(pod, container)
+        asked = self._memory_requests(pod, container)
         if not asked:
             return
         mask = self._choose(pod, asked, affinity)
-        blocks = [Block(resource, mask, size) for resource, size in asked.items()]
+        blocks = [PlayedBlock(resource, mask, size) for resource, size in asked.items()]
         for block in blocks:
             # The memory that init containers leave is charged already.
             reused = min(block.size, self._left_by_init(pod, mask, block.type))
@@ -136,10 +136,10 @@ class MemoryManager:
         # After the new blocks are in ``held``: the sum of all blocks is what the pod holds at any time.
         self._shrink_init_blocks(pod, container, blocks)
 
-    def _choose(self, pod: Pod, asked: Mapping[str, int], affinity: Hint) -> int:
+    def _choose(self, pod: PlayedPod, asked: Mapping[str, int], affinity: Hint) -> int:
         mask = affinity.mask
         if mask is None:
-            best = _best(self._hints(pod, asked))
+            best = _best_hint(self._hints(pod, asked))
             if best is None:
                 raise _unexpected(
                     "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
@@ -150,7 +150,7 @@ class MemoryManager:
         # Without what is reusable, as the kubelet compares: it may extend a mask that needs nothing new.
         if any(self._sum(mask, resource) < amount for resource, amount in asked.items()):
             wider = [hint for hint in self._hints(pod, asked) if (hint.mask or 0) & mask == mask]
-            best = _best(wider)
+            best = _best_hint(wider)
             if best is None:
                 raise _unexpected("failed to find NUMA nodes to extend the current topology hint")
             if affinity.preferred and not best.preferred:
@@ -160,7 +160,7 @@ class MemoryManager:
             raise _unexpected("preferred hint violates NUMA node allocation")
         return mask
 
-    def _charge(self, block: Block, size: int) -> None:
+    def _charge(self, block: PlayedBlock, size: int) -> None:
         for position in bits(block.zones):
             zone = self.zones[position]
             zone.join(block.zones)
@@ -170,7 +170,7 @@ class MemoryManager:
                 block.taken[position] = taken
                 size -= taken
 
-    def _note_reusable(self, pod: Pod, container: Container, blocks: Sequence[Block]) -> None:
+    def _note_reusable(self, pod: PlayedPod, container: PlayedContainer, blocks: Sequence[PlayedBlock]) -> None:
         if self._reusable[0] != pod.uid:
             self._reusable = (pod.uid, {})
         left = self._reusable[1]
@@ -182,7 +182,7 @@ class MemoryManager:
             else:
                 left[key] = max(0, left.get(key, 0) - block.size)
 
-    def _shrink_init_blocks(self, pod: Pod, container: Container, blocks: Sequence[Block]) -> None:
+    def _shrink_init_blocks(self, pod: PlayedPod, container: PlayedContainer, blocks: Sequence[PlayedBlock]) -> None:
         """What a later container uses again is counted there, so that the sum stays what the pod holds."""
         held = self.held[pod.uid]
         for block in blocks:
@@ -198,34 +198,34 @@ class MemoryManager:
                         old.shrink(shared)
                         size -= shared
 
-    def started(self, pod: Pod) -> None:
+    def started(self, pod: PlayedPod) -> None:
         """Its ordinary init containers are through: the kubelet drops what they hold when the next container starts."""
         held = self.held.get(pod.uid, {})
         for container in pod.containers:
             if container.kind == INIT:
                 for block in held.pop(container.name, ()):
-                    self._free(block)
+                    self._free_block(block)
         if not held:
             self.held.pop(pod.uid, None)
 
-    def release(self, uid: str) -> None:
+    def release_pod(self, uid: str) -> None:
         """Take back all that the pod holds."""
         for blocks in self.held.pop(uid, {}).values():
             for block in blocks:
-                self._free(block)
+                self._free_block(block)
 
-    def _free(self, block: Block) -> None:
+    def _free_block(self, block: PlayedBlock) -> None:
         size = block.size
         for position in bits(block.zones):
             zone = self.zones[position]
-            zone.part(1 << position)
+            zone.release_block(1 << position)
             # Never more than the zone's own: a block may have taken other parts from its zones than are given back.
             back = min(size, zone.allocatable.get(block.type, 0) - zone.free.get(block.type, 0))
             if back > 0:
                 zone.free[block.type] += back
                 size -= back
 
-    def restore(self, uid: str, held: Mapping[str, Sequence[Block]]) -> None:
+    def restore_pod(self, uid: str, held: Mapping[str, Sequence[PlayedBlock]]) -> None:
         """Take over what the pod's containers held before a restart."""
         if held:
             self.held[uid] = {container: list(blocks) for container, blocks in held.items()}
@@ -236,10 +236,10 @@ class MemoryManager:
                     self._charge(block, block.size)
 
 
-def _best(hints: Sequence[Hint]) -> Hint | None:
+def _best_hint(hints: Sequence[Hint]) -> Hint | None:
     """Preferred before not, then the narrowest."""
     return min(hints, key=lambda h: (not h.preferred, (h.mask or 0).bit_count(), h.mask or 0), default=None)
 
 
 def _unexpected(what: str) -> NotAdmitted:
-    return NotAdmitted(Refusal.unexpected(f"[memorymanager] {what}"))
+    return NotAdmitted(AdmissionRefusal.unexpected(f"[memorymanager] {what}"))

@@ -6,7 +6,7 @@ Written after the kubelet's accumulator: parts with fewer free CPUs first, then 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from localcluster.kubelets.hardware import Hardware, bits, mask_of
+from localcluster.kubelets.hardware import PlayedHardware, bits, mask_of
 
 SPREAD_CORES = "distribute-cpus-across-cores"
 SPREAD_ZONES = "distribute-cpus-across-numa"
@@ -16,10 +16,10 @@ WHOLE_CACHES = "prefer-align-cpus-by-uncorecache"
 Parts = Mapping[int, int]  # id of a socket, zone position, cache or core -> its CPUs
 
 
-class Topology:
+class CpuTopology:
     """The CPUs of a machine by socket, zone, L3 and core (named by its lowest CPU)."""
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: PlayedHardware) -> None:
         """Zones without CPUs do not occur."""
         sockets: dict[int, int] = {}
         caches: dict[int, int] = {}
@@ -46,7 +46,7 @@ class Topology:
         return mask_of(cpu for core in self.cores.values() if core & cpus for cpu in bits(core))
 
 
-def take_by_topology(topology: Topology, usable: int, wanted: int, options: frozenset[str]) -> int:
+def take_by_topology(topology: CpuTopology, usable: int, wanted: int, options: frozenset[str]) -> int:
     """``wanted`` CPUs of ``usable``, which has that many."""
     spread = SPREAD_CORES in options
     if SPREAD_ZONES in options:
@@ -55,7 +55,7 @@ def take_by_topology(topology: Topology, usable: int, wanted: int, options: froz
     return _packed(topology, usable, wanted, spread=spread, caches=WHOLE_CACHES in options)
 
 
-def _packed(topology: Topology, usable: int, wanted: int, *, spread: bool, caches: bool = False) -> int:
+def _packed(topology: CpuTopology, usable: int, wanted: int, *, spread: bool, caches: bool = False) -> int:
     picker = _Picker(topology, usable, wanted)
     steps: list[Callable[[], None]] = [picker.whole_sockets, picker.whole_zones]
     if topology.zones_first:
@@ -75,7 +75,7 @@ def _packed(topology: Topology, usable: int, wanted: int, *, spread: bool, cache
 class _Picker:
     """CPUs taken so far, and how many are missing."""
 
-    def __init__(self, topology: Topology, usable: int, wanted: int) -> None:
+    def __init__(self, topology: CpuTopology, usable: int, wanted: int) -> None:
         self._topology, self._free, self.needed, self.taken = topology, usable, wanted, 0
 
     def _take_cpus(self, cpus: int) -> None:
@@ -108,7 +108,7 @@ class _Picker:
             return self._nested(self._sorted(t.zones, -1), t.zones, t.sockets)
         return self._sorted(t.sockets, -1)
 
-    def zones(self) -> list[int]:
+    def zones_with_free(self) -> list[int]:
         """Zones with free CPUs."""
         t = self._topology
         if t.zones_first:
@@ -120,7 +120,7 @@ class _Picker:
         t = self._topology
         if t.zones_first:
             return self._nested(self.sockets(), t.sockets, t.cores)
-        return self._nested(self.zones(), t.zones, t.cores)
+        return self._nested(self.zones_with_free(), t.zones, t.cores)
 
     def packed_order(self) -> list[int]:
         """Free CPUs, core by core."""
@@ -147,7 +147,7 @@ class _Picker:
 
     def whole_zones(self) -> None:
         """Free zones."""
-        self._wholes(self._topology.zones, self.zones())
+        self._wholes(self._topology.zones, self.zones_with_free())
 
     def whole_cores(self) -> None:
         """Free cores."""
@@ -156,9 +156,9 @@ class _Picker:
     def from_caches(self) -> None:
         """Free L3s, and for the rest an L3 that can hold all of it."""
         t = self._topology
-        for cache in self._nested(self.zones(), t.zones, t.caches):
+        for cache in self._nested(self.zones_with_free(), t.zones, t.caches):
             if self.needed >= t.cache_size:
-                self._wholes(t.caches, self._nested(self.zones(), t.zones, t.caches))
+                self._wholes(t.caches, self._nested(self.zones_with_free(), t.zones, t.caches))
             if self.needed > 0:
                 self._rest_from_cache(t.caches[cache])
             if self.needed <= 0:
@@ -176,13 +176,13 @@ class _Picker:
             self._take_cpus(mask_of(iter(cpus)))
 
 
-def _across_zones(topology: Topology, usable: int, wanted: int, group: int, *, spread: bool) -> int:
+def _across_zones(topology: CpuTopology, usable: int, wanted: int, group: int, *, spread: bool) -> int:
     """Evenly over the fewest zones where that works, else packed."""
     if wanted % group or wanted <= 0:
         return _packed(topology, usable, wanted, spread=spread)
     free = {name: (cpus & usable).bit_count() for name, cpus in topology.zones.items()}
     # The order in which combinations are tried decides between equally good ones.
-    order = [name for name in _Picker(topology, usable, wanted).zones() if free[name]]
+    order = [name for name in _Picker(topology, usable, wanted).zones_with_free() if free[name]]
     groups = -(-wanted // group)
     all_groups = -(-topology.cpus.bit_count() // group)
     a_zone = -(-all_groups // len(topology.zones))
@@ -194,7 +194,7 @@ def _across_zones(topology: Topology, usable: int, wanted: int, group: int, *, s
 
 
 def _deal(
-    topology: Topology,
+    topology: CpuTopology,
     usable: int,
     wanted: int,
     group: int,

@@ -23,7 +23,7 @@ Amounts = Mapping[str, Fraction]
 
 
 @dataclass(frozen=True)
-class Container:
+class PlayedContainer:
     """One container; amounts are in cores, bytes and devices."""
 
     name: str
@@ -33,11 +33,11 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Pod:
+class PlayedPod:
     """A pod: its containers in the order in which the kubelet starts them, init containers and sidecars first."""
 
     uid: str
-    containers: tuple[Container, ...]
+    containers: tuple[PlayedContainer, ...]
     pod_level: bool = False  # it sets spec.resources
 
     @cached_property
@@ -76,12 +76,12 @@ class Pod:
         return {r: max(value, sidecars.get(r, 0) + apps.get(r, 0)) for r, value in most.items()}
 
 
-def whole(amount: Fraction) -> int:
+def round_up(amount: Fraction) -> int:
     """An amount as the kubelet takes it where it counts whole things: rounded up."""
     return math.ceil(amount)
 
 
-def from_api(pod: Mapping[str, Any]) -> Pod:
+def from_api(pod: Mapping[str, Any]) -> PlayedPod:
     """The pod as the API server has it."""
     spec = pod["spec"]
     first = [
@@ -90,18 +90,18 @@ def from_api(pod: Mapping[str, Any]) -> Pod:
     ]
     apps = [_container(container, APP) for container in spec["containers"]]
     resources = spec.get("resources") or {}
-    return Pod(
+    return PlayedPod(
         pod["metadata"]["uid"], (*first, *apps), pod_level=bool(resources.get("requests") or resources.get("limits"))
     )
 
 
-def make_container(name: str, kind: str, requests: Mapping[str, Any], limits: Mapping[str, Any]) -> Container:
+def make_container(name: str, kind: str, requests: Mapping[str, Any], limits: Mapping[str, Any]) -> PlayedContainer:
     """A container from quantities as Kubernetes writes them; what has a limit only is requested too."""
     most = {resource: quantity(value) for resource, value in limits.items()}
-    return Container(name, kind, {**most, **{r: quantity(v) for r, v in requests.items()}}, most)
+    return PlayedContainer(name, kind, {**most, **{r: quantity(v) for r, v in requests.items()}}, most)
 
 
-def _container(container: Mapping[str, Any], kind: str) -> Container:
+def _container(container: Mapping[str, Any], kind: str) -> PlayedContainer:
     resources = container.get("resources") or {}
     return make_container(container["name"], kind, resources.get("requests") or {}, resources.get("limits") or {})
 

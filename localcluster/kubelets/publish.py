@@ -9,9 +9,9 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from crds import graph
-from localcluster.kubelets.hardware import Hardware, Settings, bits, cpu_list, mask_of
-from localcluster.kubelets.kubelet import Held, Kubelet
-from localcluster.kubelets.memory import MEMORY, Block
+from localcluster.kubelets.hardware import PlayedHardware, PlayedSettings, bits, cpu_list, mask_of
+from localcluster.kubelets.kubelet import ContainerHolding, PlayedKubelet
+from localcluster.kubelets.memory import MEMORY, PlayedBlock
 from localcluster.kubelets.specs import GPU, NIC
 
 NRT_API_VERSION = "topology.node.k8s.io/v1alpha2"
@@ -19,7 +19,7 @@ CORE_GROUP = 8
 Json = dict[str, Any]
 
 
-class Name(NamedTuple):
+class PodName(NamedTuple):
     """Which pod a uid is."""
 
     namespace: str
@@ -29,11 +29,11 @@ class Name(NamedTuple):
 # --- observed placement ----------------------------------------------------------------------------------------------
 
 
-def record(kubelet: Kubelet, uid: str) -> str:
+def record(kubelet: PlayedKubelet, uid: str) -> str:
     """The observed placement of a pod as its annotation carries it; "" where the pod holds nothing for itself."""
     amounts: dict[int, dict[str, int]] = {}
     devices: dict[int, dict[str, list[str]]] = {}
-    held = kubelet.held(uid)
+    held = kubelet.held_by_container(uid)
     # A set over all containers: what an init container lends is counted once.
     cpus = mask_of(cpu for container in held.values() for cpu in bits(container.cpus))
     for position, zone_cpus in enumerate(kubelet.hardware.zone_cpus):
@@ -46,7 +46,7 @@ def record(kubelet: Kubelet, uid: str) -> str:
     for resource in kubelet.devices.devices:
         # The same: lent devices are in two containers' hands.
         for device in sorted({d for c in held.values() for d in (c.devices or {}).get(resource, ())}):
-            zones = kubelet.devices.zones(resource, device)
+            zones = kubelet.devices.zones_of_device(resource, device)
             if zones:
                 # A device of several zones counts in the lowest, so that amounts add up to the devices.
                 lowest = (zones & -zones).bit_length() - 1
@@ -63,7 +63,7 @@ def record(kubelet: Kubelet, uid: str) -> str:
     return json.dumps(entries, separators=(",", ":")) if entries else ""
 
 
-def _shares(block: Block) -> Iterator[tuple[int, int]]:
+def _shares(block: PlayedBlock) -> Iterator[tuple[int, int]]:
     """What each zone gave: as it was taken, less what a later container of the pod uses again."""
     left, zones = block.size, list(bits(block.zones))
     for position in zones:
@@ -77,7 +77,7 @@ def _shares(block: Block) -> Iterator[tuple[int, int]]:
 # --- checkpoint: what a restarted process takes over ------------------------------------------------------------------
 
 
-def checkpoint(kubelet: Kubelet, uid: str, order: int) -> str:
+def checkpoint(kubelet: PlayedKubelet, uid: str, order: int) -> str:
     """What a pod's containers hold, and when it was admitted."""
     ids = kubelet.hardware.zone_ids
     held = {
@@ -86,7 +86,7 @@ def checkpoint(kubelet: Kubelet, uid: str, order: int) -> str:
             **({"devices": {r: sorted(d) for r, d in container.devices.items()}} if container.devices else {}),
             **({"memory": [[b.type, ids(b.zones), b.size] for b in container.memory]} if container.memory else {}),
         }
-        for name, container in kubelet.held(uid).items()
+        for name, container in kubelet.held_by_container(uid).items()
     }
     return json.dumps({"order": order, "held": held}, separators=(",", ":"))
 
@@ -94,7 +94,7 @@ def checkpoint(kubelet: Kubelet, uid: str, order: int) -> str:
 # --- NodeResourceTopology --------------------------------------------------------------------------------------------
 
 
-def node_resource_topology(node: str, kubelet: Kubelet) -> Json:
+def node_resource_topology(node: str, kubelet: PlayedKubelet) -> Json:
     """The object, as NFD's topology-updater would publish it."""
     settings = kubelet.settings
     attributes = {"topologyManagerPolicy": settings.policy, "topologyManagerScope": settings.scope}
@@ -124,18 +124,18 @@ def node_resource_topology(node: str, kubelet: Kubelet) -> Json:
     }
 
 
-def _resources(kubelet: Kubelet, position: int) -> Iterator[tuple[str, int, int, int]]:
+def _resources(kubelet: PlayedKubelet, position: int) -> Iterator[tuple[str, int, int, int]]:
     """Name, capacity, allocatable, available of one zone."""
     hardware, zone = kubelet.hardware, kubelet.hardware.zones[position]
     if kubelet.settings.static_cpu and (cpus := hardware.zone_cpus[position]):
         allocatable = cpus & ~hardware.reserved_cpus
-        yield "cpu", cpus.bit_count(), allocatable.bit_count(), (cpus & kubelet.cpus.free).bit_count()
+        yield "cpu", cpus.bit_count(), allocatable.bit_count(), (cpus & kubelet.cpus.free_cpus).bit_count()
     for resource, devices in sorted(hardware.devices.items()):
         here = {d.id for d in devices if zone.id in d.zones}
         # NFD publishes a resource only in zones that have a device of it.
         if here:
             healthy = {d.id for d in devices if d.healthy} & here
-            yield resource, len(here), len(healthy), len(kubelet.devices.free(resource) & here)
+            yield resource, len(here), len(healthy), len(kubelet.devices.free_ids(resource) & here)
     if kubelet.settings.static_memory:
         state = kubelet.memory.zones[position]
         for kind in sorted(state.allocatable):
@@ -146,7 +146,7 @@ def _resources(kubelet: Kubelet, position: int) -> Iterator[tuple[str, int, int,
 # --- FlexTopo --------------------------------------------------------------------------------------------------------
 
 
-def flex_topo_spec(hardware: Hardware) -> Json:
+def flex_topo_spec(hardware: PlayedHardware) -> Json:
     """The graph of the hardware."""
     sockets = sorted({zone.socket for zone in hardware.zones})
     nodes: list[Json] = [{"id": graph.socket_id(socket), "type": graph.SOCKET} for socket in sockets]
@@ -192,11 +192,13 @@ def _device_component(resource: str, device: str) -> tuple[str, str]:
     return graph.device_id(kind, device), kind
 
 
-def flex_topo_status(kubelet: Kubelet, pods: Mapping[str, Name]) -> Json:
+def flex_topo_status(kubelet: PlayedKubelet, pods: Mapping[str, PodName]) -> Json:
     """The kubelet's whole state, as the agent reads it from the kubelet's files. ``conditions`` is the caller's."""
     status: Json = {"kubelet": _config(kubelet.settings, kubelet.hardware)}
     uids = sorted({*kubelet.cpus.held, *kubelet.devices.held, *kubelet.memory.held})
-    holders = [(_holder(uid, name, pods), held) for uid in uids for name, held in kubelet.held(uid).items()]
+    holders = [
+        (_holder(uid, name, pods), held) for uid in uids for name, held in kubelet.held_by_container(uid).items()
+    ]
     if kubelet.settings.static_cpu:
         status["cpus"] = {
             "defaultSet": cpu_list(kubelet.cpus.default),
@@ -218,7 +220,7 @@ def flex_topo_status(kubelet: Kubelet, pods: Mapping[str, Name]) -> Json:
     return status
 
 
-def _config(settings: Settings, hardware: Hardware) -> Json:
+def _config(settings: PlayedSettings, hardware: PlayedHardware) -> Json:
     return {
         "version": settings.version,
         "topologyManagerPolicy": settings.policy,
@@ -233,7 +235,7 @@ def _config(settings: Settings, hardware: Hardware) -> Json:
     }
 
 
-def _holder(uid: str, container: str, pods: Mapping[str, Name]) -> Json:
+def _holder(uid: str, container: str, pods: Mapping[str, PodName]) -> Json:
     known = pods.get(uid)
     return {
         "podUid": uid,
@@ -242,7 +244,7 @@ def _holder(uid: str, container: str, pods: Mapping[str, Name]) -> Json:
     }
 
 
-def _memory_zone(kubelet: Kubelet, position: int) -> Json:
+def _memory_zone(kubelet: PlayedKubelet, position: int) -> Json:
     zone, state = kubelet.hardware.zones[position], kubelet.memory.zones[position]
     return {
         "zone": zone.id,
@@ -262,7 +264,9 @@ def _memory_zone(kubelet: Kubelet, position: int) -> Json:
     }
 
 
-def _device_states(kubelet: Kubelet, resource: str, holders: Collection[tuple[Json, Held]]) -> list[Json]:
+def _device_states(
+    kubelet: PlayedKubelet, resource: str, holders: Collection[tuple[Json, ContainerHolding]]
+) -> list[Json]:
     used = {device: holder for holder, held in holders for device in (held.devices or {}).get(resource, ())}
     return [
         {

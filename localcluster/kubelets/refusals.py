@@ -9,7 +9,7 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 
 @dataclass(frozen=True)
-class Refusal:
+class AdmissionRefusal:
     """Reason and message of a pod that fails at admission."""
 
     reason: str
@@ -45,7 +45,7 @@ class Refusal:
 class NotAdmitted(Exception):  # noqa: N818
     """A manager refuses while it allocates."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: AdmissionRefusal) -> None:
         """``refusal`` is what the pod's status will say."""
         super().__init__(refusal.message)
         self.refusal = refusal

@@ -8,19 +8,19 @@ import msgspec
 from localcluster.api import Endpoint
 from localcluster.kubelets.fleet import Publishing
 from localcluster.options import KUBELETS
-from localcluster.process import PACKAGES, Component, module_command
+from localcluster.process import PACKAGES, ControlPlaneProcess, module_command
 
 READY_FILE = "kubelets.ready"
 OPTIONS_FILE = "kubelets.json"
 _GROUP = "topology.node.k8s.io"
 
 
-def component(directory: Path, kubeconfig: Path, options: Publishing, env: dict[str, str]) -> Component:
+def component(directory: Path, kubeconfig: Path, options: Publishing, env: dict[str, str]) -> ControlPlaneProcess:
     """The process; ``directory`` is the cluster's."""
     ready = directory / READY_FILE
     # Before the process starts: whoever waits for the file must not find that of the process before.
     ready.unlink(missing_ok=True)
-    return Component(
+    return ControlPlaneProcess(
         KUBELETS,
         module_command("localcluster.kubelets", str(kubeconfig), str(ready), msgspec.json.encode(options).decode()),
         directory=directory,

@@ -29,11 +29,11 @@ from localcluster.kubelets.hardware import (
     RESTRICTED,
     SCOPES,
     TOPOLOGY_OPTIONS,
-    Core,
-    Device,
-    Hardware,
-    Settings,
-    Zone,
+    PlayedCore,
+    PlayedDevice,
+    PlayedHardware,
+    PlayedSettings,
+    PlayedZone,
     bits,
     mask_of,
 )
@@ -97,7 +97,7 @@ def parse_machine(text: str) -> MachineSpec:
     """A machine as described above. ValueError names the part that is not understood."""
     found: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in re.split(r"[/,]", text))):
-        name, value = _part(part)
+        name, value = _parse_part(part)
         if name in found:
             raise ValueError(f"machine {text!r}: {part!r} says {name} a second time")
         found[name] = value
@@ -116,10 +116,10 @@ def parse_machine(text: str) -> MachineSpec:
 def without_devices(text: str) -> str:
     """That machine without GPUs and NICs: of a kubelet that no device plugin tells of them. ValueError as above."""
     parts = filter(None, (part.strip() for part in re.split(r"[/,]", text)))
-    return " / ".join(part for part in parts if _part(part)[0] not in {"gpus", "nics"})
+    return " / ".join(part for part in parts if _parse_part(part)[0] not in {"gpus", "nics"})
 
 
-def _part(text: str) -> tuple[str, int]:
+def _parse_part(text: str) -> tuple[str, int]:
     if (match := _PART.fullmatch(text)) and (name := _WORDS.get(match[2].lower())):
         return name, int(match[1])
     if match := _MEMORY.fullmatch(text):
@@ -128,7 +128,7 @@ def _part(text: str) -> tuple[str, int]:
 
 
 @cache
-def parse_kubelet(text: str) -> Settings:
+def parse_kubelet(text: str) -> PlayedSettings:
     """A kubelet as described above. ValueError names the word that is not understood."""
     words = [word for word in re.split(r"[\s,/]+", text.strip()) if word and word.lower() != "scope"]
     known = {*POLICIES, *SCOPES, *CPU_OPTIONS, *TOPOLOGY_OPTIONS, NO_STATIC_CPU, NO_STATIC_MEMORY}
@@ -140,7 +140,7 @@ def parse_kubelet(text: str) -> Settings:
         if len(several) > 1:
             raise ValueError(f"kubelet {text!r}: {' and '.join(several)} contradict each other")
     try:
-        return Settings(
+        return PlayedSettings(
             policy=policies[0] if policies else RESTRICTED,
             scope=scopes[0] if scopes else SCOPES[0],
             static_cpu=NO_STATIC_CPU not in words,
@@ -153,24 +153,24 @@ def parse_kubelet(text: str) -> Settings:
 
 
 @cache
-def build(spec: MachineSpec, name: str) -> Hardware:
+def build(spec: MachineSpec, name: str) -> PlayedHardware:
     """The hardware; GPUs carry ids that differ from machine to machine, as real ones do."""
     # From the name, so that a machine that is made again has the same devices.
     mark = f"{zlib.crc32(name.encode()):08x}"
-    return Hardware(
+    return PlayedHardware(
         tuple(_zone(spec, number) for number in range(spec.zones)),
         spec.sockets,
         mask_of(cpu for cpu in _threads(spec, 0)),
         {
             # Devices fill the zones in blocks: 8 GPUs in 2 zones are 4 and 4, in their order.
-            resource: tuple(Device(label(i), (i * spec.zones // count,)) for i in range(count))
-            for resource, count, label in _devices(spec, mark)
+            resource: tuple(PlayedDevice(label(i), (i * spec.zones // count,)) for i in range(count))
+            for resource, count, label in _device_makers(spec, mark)
             if count
         },
     )
 
 
-def _devices(spec: MachineSpec, mark: str) -> list[tuple[str, int, Callable[[int], str]]]:
+def _device_makers(spec: MachineSpec, mark: str) -> list[tuple[str, int, Callable[[int], str]]]:
     return [
         (GPU, spec.gpus, lambda i: f"GPU-{mark}-{i}"),
         (NIC, spec.nics, lambda i: f"mlx5_{i}"),
@@ -182,16 +182,16 @@ def _threads(spec: MachineSpec, core: int) -> "tuple[int, ...]":
     return tuple(core + thread * spec.cores for thread in range(spec.threads))
 
 
-def _zone(spec: MachineSpec, number: int) -> Zone:
+def _zone(spec: MachineSpec, number: int) -> PlayedZone:
     cores, zones_a_socket = spec.cores // spec.zones, spec.zones // spec.sockets
     socket = number // zones_a_socket
     distances = [NEAR if other // zones_a_socket == socket else FAR for other in range(spec.zones)]
     distances[number] = LOCAL
-    return Zone(
+    return PlayedZone(
         number,
         socket,
         # A zone has one L3: of such the kubelet hears nothing.
-        tuple(Core(_threads(spec, core)) for core in range(number * cores, (number + 1) * cores)),
+        tuple(PlayedCore(_threads(spec, core)) for core in range(number * cores, (number + 1) * cores)),
         spec.memory // spec.zones,
         RESERVED_MEMORY if number == 0 else 0,
         {},
@@ -199,7 +199,7 @@ def _zone(spec: MachineSpec, number: int) -> Zone:
     )
 
 
-def capacity(hardware: Hardware) -> tuple[dict[str, str], dict[str, str]]:
+def capacity(hardware: PlayedHardware) -> tuple[dict[str, str], dict[str, str]]:
     """What the Node has, and what of it pods can get, beside the number of pods."""
     memory = sum(zone.memory for zone in hardware.zones)
     reserved = sum(zone.reserved_memory for zone in hardware.zones)
@@ -211,7 +211,7 @@ def capacity(hardware: Hardware) -> tuple[dict[str, str], dict[str, str]]:
     )
 
 
-def describe(spec: MachineSpec, settings: Settings) -> str:
+def describe(spec: MachineSpec, settings: PlayedSettings) -> str:
     """Both in words, with what was left to the defaults."""
     parts = [
         *(

@@ -5,13 +5,13 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from localcluster.kubelets.refusals import Refusal
+from localcluster.kubelets.refusals import AdmissionRefusal
 
 POD_ADDRESSES = int(ipaddress.IPv4Address("10.128.0.0"))  # KWOK's pods have the same range
 Json = dict[str, Any]
 
 
-def refused(refusal: Refusal) -> Json:
+def refused_status(refusal: AdmissionRefusal) -> Json:
     """A pod that failed at admission, as a merge patch.
 
     The kubelet (seen on 1.37.1) writes a status without conditions, so that PodScheduled goes too: no rule of a

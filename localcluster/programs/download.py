@@ -18,7 +18,7 @@ from clock import SYSTEM, Clock
 from localcluster.programs import fetch
 from localcluster.programs.build import alone, cache_directory
 from localcluster.programs.fetch import NotFetched
-from localcluster.programs.releases import SUMS, Release, pinned, published, releases
+from localcluster.programs.releases import SUMS, ReleaseFile, pinned, published, releases
 
 MIRROR: Final = "TOPOGATE_MIRROR"
 
@@ -50,14 +50,16 @@ def program(name: str, *, progress: Progress, sums: Mapping[str, str] | None = N
     return _place(one)
 
 
-def _fetch_release(one: Release, held: Mapping[str, str], progress: Progress, clock: Clock) -> None:
+def _fetch_release(one: ReleaseFile, held: Mapping[str, str], progress: Progress, clock: Clock) -> None:
     place = _place(one)
     place.parent.mkdir(parents=True, exist_ok=True)
     digest = _sum(one, held, progress)
     # The sum is in the name: a part of another version is never gone on with.
     part = place.with_name(f"{one.file}.{digest[:12]}.part")
     mirror = os.environ.get(MIRROR, "")
-    fetch.file(one.at(mirror), part, digest, what=f"{one.program} {one.version}", progress=progress, clock=clock)
+    fetch.file(
+        one.address_on_mirror(mirror), part, digest, what=f"{one.program} {one.version}", progress=progress, clock=clock
+    )
     if not one.member:
         # Before the rename: a program in its place is ready to be run.
         part.chmod(0o755)
@@ -69,7 +71,7 @@ def _fetch_release(one: Release, held: Mapping[str, str], progress: Progress, cl
     part.unlink()
 
 
-def _sum(one: Release, held: Mapping[str, str], progress: Progress) -> str:
+def _sum(one: ReleaseFile, held: Mapping[str, str], progress: Progress) -> str:
     """What its SHA-256 has to be. Raises NotFetched where nobody who may says so."""
     if digest := held.get(one.url):
         return digest
@@ -100,5 +102,5 @@ def _unpacked(archive: Path, member: str) -> Iterator[Path]:
         yield target
 
 
-def _place(one: Release) -> Path:
+def _place(one: ReleaseFile) -> Path:
     return cache_directory() / "releases" / f"{one.program}-{one.version}-{os.uname().machine}" / one.program

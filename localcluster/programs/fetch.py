@@ -78,7 +78,7 @@ def file(url: str, part: Path, digest: str, *, what: str, progress: Progress, cl
     bar = _Bar(what, progress, clock)
     silent = tries = 0
     while not _complete(url, part, bar):
-        silent, tries = 0 if bar.moved() else silent + 1, tries + 1
+        silent, tries = 0 if bar.has_progressed() else silent + 1, tries + 1
         if silent >= ATTEMPTS or tries >= MOST_ATTEMPTS:
             raise NotFetched(f"{url}: the connection was cut {tries} times, {silent} of them without anything new")
     with part.open("rb") as stream:
@@ -191,7 +191,7 @@ class _Bar:
         self._done = self._seen = 0
         self._first: int | None = None
 
-    def moved(self) -> bool:
+    def has_progressed(self) -> bool:
         """Whether anything arrived since this was asked last."""
         before, self._seen = self._seen, self._done
         return self._done > before

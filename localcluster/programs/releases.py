@@ -22,7 +22,7 @@ _SUM = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseFile:
     """One file of a release. ``member``: what of an archive it is; "" for a program itself.
 
     ``sums``: where the release server publishes its sum, "" where it does not.
@@ -39,12 +39,12 @@ class Release:
         """The name of the file."""
         return self.url.rpartition("/")[2]
 
-    def at(self, mirror: str) -> str:
+    def address_on_mirror(self, mirror: str) -> str:
         """Its address; on a mirror that of the release server is a path, without the scheme."""
         return f"{mirror.rstrip('/')}/{self.url.partition('://')[2]}" if mirror else self.url
 
 
-def releases(machine: str = "") -> Mapping[str, Release]:
+def releases(machine: str = "") -> Mapping[str, ReleaseFile]:
     """By program, for a machine as ``uname -m`` names it (default: this one); empty where no files are made for it."""
     arch = MACHINES.get(machine or platform.machine(), "")
     if not arch or not sys.platform.startswith("linux"):
@@ -52,21 +52,21 @@ def releases(machine: str = "") -> Mapping[str, Release]:
     return {one.program: one for one in (*_kubernetes(arch), _etcd(arch), _kwok(arch))}
 
 
-def _kubernetes(arch: str) -> Iterator[Release]:
+def _kubernetes(arch: str) -> Iterator[ReleaseFile]:
     for name in (*KUBERNETES_PROGRAMS, KUBELET):
         url = f"https://dl.k8s.io/v{KUBERNETES_VERSION}/bin/linux/{arch}/{name}"
-        yield Release(name, KUBERNETES_VERSION, url, f"{url}.sha256")
+        yield ReleaseFile(name, KUBERNETES_VERSION, url, f"{url}.sha256")
 
 
-def _etcd(arch: str) -> Release:
+def _etcd(arch: str) -> ReleaseFile:
     folder = f"https://github.com/etcd-io/etcd/releases/download/v{ETCD_VERSION}"
     name = f"etcd-v{ETCD_VERSION}-linux-{arch}"
-    return Release("etcd", ETCD_VERSION, f"{folder}/{name}.tar.gz", f"{folder}/SHA256SUMS", f"{name}/etcd")
+    return ReleaseFile("etcd", ETCD_VERSION, f"{folder}/{name}.tar.gz", f"{folder}/SHA256SUMS", f"{name}/etcd")
 
 
-def _kwok(arch: str) -> Release:
+def _kwok(arch: str) -> ReleaseFile:
     folder = f"https://github.com/kubernetes-sigs/kwok/releases/download/v{KWOK_VERSION}"
-    return Release("kwok", KWOK_VERSION, f"{folder}/kwok-linux-{arch}")
+    return ReleaseFile("kwok", KWOK_VERSION, f"{folder}/kwok-linux-{arch}")
 
 
 def pinned(text: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ Rules
 
 from typing import Any, Final
 
-from localcluster.kubelets.hardware import Hardware, Settings, cpu_list
+from localcluster.kubelets.hardware import PlayedHardware, PlayedSettings, cpu_list
 from localcluster.kubelets.specs import build, parse_kubelet, parse_machine
 from localcluster.real.layout import RealNode
 
@@ -57,7 +57,7 @@ def configuration(node: RealNode) -> dict[str, Any]:
     }
 
 
-def _managers(settings: Settings, hardware: Hardware) -> dict[str, Any]:
+def _managers(settings: PlayedSettings, hardware: PlayedHardware) -> dict[str, Any]:
     reserved = {zone.id: zone.reserved_memory for zone in hardware.zones if zone.reserved_memory}
     found: dict[str, Any] = {
         "topologyManagerPolicy": settings.policy,

@@ -79,7 +79,7 @@ class Runtime:
         )
         with self._lock:
             self._sandboxes[made.id] = made
-            self._keep()
+            self._write_records()
         return cri.RunPodSandboxResponse(pod_sandbox_id=made.id)
 
     def stop_pod_sandbox(self, request: cri.StopPodSandboxRequest) -> cri.StopPodSandboxResponse:
@@ -89,18 +89,18 @@ class Runtime:
             # The kubelet stops a sandbox several times, and it must not fail where nothing is left.
             if sandbox is not None and not sandbox.stopped:
                 sandbox.stopped = True
-                for container in self._of(sandbox.id):
-                    self._end(container, KILLED)
-                self._keep()
+                for container in self._containers_of(sandbox.id):
+                    self._end_container(container, KILLED)
+                self._write_records()
         return cri.StopPodSandboxResponse()
 
     def remove_pod_sandbox(self, request: cri.RemovePodSandboxRequest) -> cri.RemovePodSandboxResponse:
         """With its containers; nothing happens where it is gone."""
         with self._lock:
-            for container in self._of(request.pod_sandbox_id):
+            for container in self._containers_of(request.pod_sandbox_id):
                 del self._containers[container.id]
             self._sandboxes.pop(request.pod_sandbox_id, None)
-            self._keep()
+            self._write_records()
         return cri.RemovePodSandboxResponse()
 
     def pod_sandbox_status(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
@@ -154,7 +154,7 @@ class Runtime:
                 id=uuid.uuid4().hex, pod_sandbox_id=sandbox.id, config=request.config, created_at=self._now()
             )
             self._containers[made.id] = made
-            self._keep()
+            self._write_records()
         return cri.CreateContainerResponse(container_id=made.id)
 
     def start_container(self, request: cri.StartContainerRequest) -> cri.StartContainerResponse:
@@ -166,7 +166,7 @@ class Runtime:
             found.started_at = self._now()
             # At least a nanosecond after the start: 0 means that it never ends.
             found.ends_at = 0 if seconds is None else found.started_at + max(int(seconds * NANOSECONDS), 1)
-            self._keep()
+            self._write_records()
         return cri.StartContainerResponse()
 
     def stop_container(self, request: cri.StopContainerRequest) -> cri.StopContainerResponse:
@@ -180,17 +180,17 @@ class Runtime:
         # Without the lock: a stop takes up to the pod's grace period, and other calls go on.
         if takes and request.timeout:
             time.sleep(min(takes, request.timeout))
-        # The container may have ended by itself meanwhile, which `_end` leaves as it is.
+        # The container may have ended by itself meanwhile, which `_end_container` leaves as it is.
         with self._lock:
-            self._end(found, TERMINATED if takes <= request.timeout else KILLED)
-            self._keep()
+            self._end_container(found, TERMINATED if takes <= request.timeout else KILLED)
+            self._write_records()
         return cri.StopContainerResponse()
 
     def remove_container(self, request: cri.RemoveContainerRequest) -> cri.RemoveContainerResponse:
         """Nothing happens where it is gone."""
         with self._lock:
             if self._containers.pop(request.container_id, None) is not None:
-                self._keep()
+                self._write_records()
         return cri.RemoveContainerResponse()
 
     def list_containers(self, request: cri.ListContainersRequest) -> cri.ListContainersResponse:
@@ -255,7 +255,7 @@ class Runtime:
                 del resources.hugepage_limits[:]  # merging would append
             resources.MergeFrom(request.linux)
             if resources.SerializeToString(deterministic=True) != before:  # it asks every few seconds
-                self._keep()
+                self._write_records()
         return cri.UpdateContainerResourcesResponse()
 
     def list_container_stats(self, _: cri.ListContainerStatsRequest) -> cri.ListContainerStatsResponse:
@@ -306,7 +306,7 @@ class Runtime:
             raise UnknownIdError(f"no container {key}")
         return found
 
-    def _of(self, sandbox: str) -> list[cri.ContainerRecord]:
+    def _containers_of(self, sandbox: str) -> list[cri.ContainerRecord]:
         return [each for each in self._containers.values() if each.pod_sandbox_id == sandbox]
 
     def _state(self, container: cri.ContainerRecord) -> cri.ContainerState:
@@ -314,12 +314,12 @@ class Runtime:
             return cri.CONTAINER_EXITED
         return cri.CONTAINER_RUNNING if container.started_at else cri.CONTAINER_CREATED
 
-    def _end(self, container: cri.ContainerRecord, exit_code: int) -> None:
+    def _end_container(self, container: cri.ContainerRecord, exit_code: int) -> None:
         """Now, unless it has ended by itself."""
         if self._state(container) != cri.CONTAINER_EXITED:
             container.ends_at, container.exit_code = self._now(), exit_code
 
-    def _keep(self) -> None:
+    def _write_records(self) -> None:
         """Write the file, whole or not at all."""
         records = cri.Records(sandboxes=self._sandboxes.values(), containers=self._containers.values())
         temporary = self._file.with_name(f".{self._file.name}")
@@ -331,23 +331,23 @@ class Runtime:
 def planned(command: list[str], annotations: Mapping[str, str]) -> tuple[float | None, int]:
     """How long a container runs (seconds; None: for ever), and its exit code."""
     match command:
-        case ["sleep", seconds] if (found := _number(seconds)) is not None:
+        case ["sleep", seconds] if (found := _parse_number(seconds)) is not None:
             return found, 0
         case ["true"]:
             return 0.0, 0
         case ["false"]:
             return 0.0, 1
     if (fails := seconds_of(annotations, FAIL_SECONDS)) is not None:
-        return fails, int(_number(annotations.get(EXIT_CODE, "")) or 1)
+        return fails, int(_parse_number(annotations.get(EXIT_CODE, "")) or 1)
     return seconds_of(annotations, RUN_SECONDS), 0
 
 
 def seconds_of(annotations: Mapping[str, str], name: str) -> float | None:
     """The annotation's seconds; None where it is missing or no number."""
-    return _number(annotations.get(name, ""))
+    return _parse_number(annotations.get(name, ""))
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         found = float(text)
     except ValueError:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from localcluster.kubelets.hardware import Core, Hardware, Zone, cpu_list, mask_of
+from localcluster.kubelets.hardware import PlayedCore, PlayedHardware, PlayedZone, cpu_list, mask_of
 
 KIB = 1024
 _L3_KIB = 32768
@@ -13,7 +13,7 @@ _CPU = (
 )
 
 
-def write(hardware: Hardware, sysfs: Path, procfs: Path) -> None:
+def write(hardware: PlayedHardware, sysfs: Path, procfs: Path) -> None:
     """Write the trees; folders that are there already are filled in.
 
     Of sysfs: ``devices/system/cpu`` and ``devices/system/node``; of procfs: ``cpuinfo`` and ``meminfo``.
@@ -21,8 +21,8 @@ def write(hardware: Hardware, sysfs: Path, procfs: Path) -> None:
     cpus, nodes = sysfs / "devices/system/cpu", sysfs / "devices/system/node"
     everything = cpu_list(hardware.cpus)
     for name in ("online", "possible", "present"):
-        _put(cpus / name, everything)
-    _put(nodes / "online", cpu_list((1 << len(hardware.zones)) - 1))
+        _write_file(cpus / name, everything)
+    _write_file(nodes / "online", cpu_list((1 << len(hardware.zones)) - 1))
     described = []
     number = 0
     for zone, mask in zip(hardware.zones, hardware.zone_cpus, strict=True):
@@ -36,33 +36,33 @@ def write(hardware: Hardware, sysfs: Path, procfs: Path) -> None:
                     link.symlink_to(f"../../cpu/cpu{cpu}")
                 described.append((cpu, _CPU.format(cpu=cpu, socket=zone.socket, core=number)))
             number += 1
-    _put(procfs / "cpuinfo", "\n".join(text for _, text in sorted(described)))
-    _put(procfs / "meminfo", _memory(sum(zone.memory for zone in hardware.zones)))
+    _write_file(procfs / "cpuinfo", "\n".join(text for _, text in sorted(described)))
+    _write_file(procfs / "meminfo", _memory(sum(zone.memory for zone in hardware.zones)))
 
 
-def _node(folder: Path, zone: Zone, cpus: str) -> None:
-    _put(folder / "cpulist", cpus)
-    _put(folder / "distance", " ".join(map(str, zone.distances)))
+def _node(folder: Path, zone: PlayedZone, cpus: str) -> None:
+    _write_file(folder / "cpulist", cpus)
+    _write_file(folder / "distance", " ".join(map(str, zone.distances)))
     used = f"Node {zone.id} MemFree: {zone.memory // KIB:8d} kB\nNode {zone.id} MemUsed:        0 kB"
-    _put(folder / "meminfo", f"Node {zone.id} MemTotal: {zone.memory // KIB:8d} kB\n{used}")
+    _write_file(folder / "meminfo", f"Node {zone.id} MemTotal: {zone.memory // KIB:8d} kB\n{used}")
     pages = folder / "hugepages" / "hugepages-2048kB"
     for name in ("nr_hugepages", "free_hugepages", "surplus_hugepages"):
-        _put(pages / name, "0")
+        _write_file(pages / name, "0")
 
 
-def _cpu(folder: Path, core: Core, number: int, zone: Zone, shared: int) -> None:
+def _cpu(folder: Path, core: PlayedCore, number: int, zone: PlayedZone, shared: int) -> None:
     """One CPU. A zone's CPUs share one L3: ``shared``."""
     topology = folder / "topology"
-    _put(topology / "physical_package_id", str(zone.socket))
-    _put(topology / "core_id", str(number))
+    _write_file(topology / "physical_package_id", str(zone.socket))
+    _write_file(topology / "core_id", str(number))
     threads = cpu_list(mask_of(iter(core.cpus)))
     for name in ("thread_siblings_list", "core_cpus_list"):
-        _put(topology / name, threads)
-    _put(folder / "online", "1")
+        _write_file(topology / name, threads)
+    _write_file(folder / "online", "1")
     cache = folder / "cache" / "index3"
     of = {"id": str(zone.id), "level": "3", "type": "Unified", "size": f"{_L3_KIB}K"}
     for name, value in {**of, "shared_cpu_list": cpu_list(shared), "shared_cpu_map": _mask(shared)}.items():
-        _put(cache / name, value)
+        _write_file(cache / name, value)
 
 
 def _mask(members: int) -> str:
@@ -80,6 +80,6 @@ def _memory(size: int) -> str:
     )
 
 
-def _put(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{text}\n")

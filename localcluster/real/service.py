@@ -19,12 +19,12 @@ import yaml
 
 from clock import Clock
 from localcluster import pki
-from localcluster.api import Endpoint, Refused
-from localcluster.commands import Layout
+from localcluster.api import Endpoint, RequestRefused
+from localcluster.commands import ClusterLayout
 from localcluster.errors import KubeletsRefused
 from localcluster.kubelets.specs import build, parse_machine
 from localcluster.options import real_name
-from localcluster.process import PACKAGES, Component, module_command
+from localcluster.process import PACKAGES, ControlPlaneProcess, module_command
 from localcluster.programs.binaries import Binaries
 from localcluster.programs.build import KUBELET
 from localcluster.real import configuration, enter, machine
@@ -59,7 +59,7 @@ def check(api: Endpoint, nodes: Iterable[RealNode]) -> None:
     if why := refusal():
         raise KubeletsRefused(f"this system does not let a kubelet run here: {why}")
     for node in nodes:
-        if SIMULATED in (_known(api, node.name).get("metadata", {}).get("annotations") or {}):
+        if SIMULATED in (_read_node(api, node.name).get("metadata", {}).get("annotations") or {}):
             raise KubeletsRefused(f"node {node.name} is there and simulated: choose another prefix")
 
 
@@ -74,7 +74,7 @@ def refusal() -> str:
     return "" if done.returncode == 0 else done.stderr.strip() or f"status {done.returncode}"
 
 
-def prepare(layout: Layout, node: RealNode, clock: Clock) -> None:
+def prepare(layout: ClusterLayout, node: RealNode, clock: Clock) -> None:
     """Write everything that the node's processes read; what they have written themselves stays."""
     folder = node_folder(layout.root, node.name)
     # The node's credentials go into it.
@@ -89,8 +89,8 @@ def prepare(layout: Layout, node: RealNode, clock: Clock) -> None:
 
 
 def components(
-    layout: Layout, nodes: Sequence[RealNode], env: Mapping[str, str], binaries: Binaries
-) -> list[Component]:
+    layout: ClusterLayout, nodes: Sequence[RealNode], env: Mapping[str, str], binaries: Binaries
+) -> list[ControlPlaneProcess]:
     """The processes, each node's runtime before its kubelet."""
     made = []
     for node in nodes:
@@ -100,7 +100,7 @@ def components(
             (real_name("kubelet", node.name), _kubelet(folder, node, binaries.paths[KUBELET])),
         ):
             made.append(
-                Component(
+                ControlPlaneProcess(
                     name,
                     command,
                     directory=layout.root,
@@ -117,12 +117,12 @@ def _kubelet(folder: NodeFolder, node: RealNode, program: Path) -> list[str]:
     return [*_ENTER, str(folder.root), str(program), *configuration.arguments(node), *more]
 
 
-def forget(layout: Layout, api: Endpoint, name: str) -> None:
+def forget(layout: ClusterLayout, api: Endpoint, name: str) -> None:
     """Remove a node, whose processes have ended, from the cluster and its folder. Raises Refused and OSError."""
     try:
         # The node before its folder: if this fails, the folder is still there to try again.
         api.request("DELETE", _path(name))
-    except Refused as error:
+    except RequestRefused as error:
         if error.status != 404:
             raise
     shutil.rmtree(node_folder(layout.root, name).root)
@@ -136,7 +136,7 @@ def is_ready(kind: str, folder: NodeFolder, api: Endpoint) -> bool:
         return _listens(folder.runtime_socket) and (not serves or _has_devices(folder))
     if not serves or not _has_devices(folder):
         return False
-    status = _known(api, folder.root.name).get("status", {})
+    status = _read_node(api, folder.root.name).get("status", {})
     node = folder.node()
     devices = build(parse_machine(node.machine), node.name).devices
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
@@ -152,11 +152,11 @@ def _has_devices(folder: NodeFolder) -> bool:
         return False
 
 
-def _known(api: Endpoint, name: str) -> dict[str, Any]:
+def _read_node(api: Endpoint, name: str) -> dict[str, Any]:
     """The Node object; {} where there is none."""
     try:
         found: dict[str, Any] = msgspec.json.decode(api.request("GET", _path(name)))
-    except (OSError, Refused):
+    except (OSError, RequestRefused):
         return {}
     return found
 

@@ -12,7 +12,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from localcluster.kubelets.hardware import Device
+from localcluster.kubelets.hardware import PlayedDevice
 from localcluster.real import cri_pb2 as cri
 from localcluster.real import device_plugin_pb2 as plugin
 from localcluster.real.containers import Runtime, UnknownIdError
@@ -64,7 +64,7 @@ def _snake(name: str) -> str:
 class DevicePlugin:
     """The plugin of one resource. Which devices are sick may change; the kubelet is told at once."""
 
-    def __init__(self, resource: str, devices: Sequence[Device], folder: Path) -> None:
+    def __init__(self, resource: str, devices: Sequence[PlayedDevice], folder: Path) -> None:
         """``folder``: the kubelet's folder of device plugins."""
         self.resource = resource
         self._devices = devices
@@ -166,7 +166,7 @@ def _allocate(request: plugin.AllocateRequest) -> plugin.AllocateResponse:
     return plugin.AllocateResponse(container_responses=answers)
 
 
-def _device(device: Device, sick: bool) -> plugin.Device:
+def _device(device: PlayedDevice, sick: bool) -> plugin.Device:
     zones = [plugin.NUMANode(ID=zone) for zone in device.zones]
     topology = plugin.TopologyInfo(nodes=zones) if zones else None
     healthy = device.healthy and not sick

@@ -47,7 +47,7 @@ from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Missing
-from queueing.queues.successor import without
+from queueing.queues.successor import without_successors
 
 # One pod and nothing else: a node whose last free place for a pod is held takes no pod of any size.
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
@@ -67,7 +67,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     while queues.aging and queues.aging[0][0] <= now:
         _, key = heapq.heappop(queues.aging)
         entry = queues.entries.get(key)
-        if entry is None or not _waits(entry) or not _keeps_room(queues, entry):
+        if entry is None or not _is_waiting(entry) or not _keeps_room(queues, entry):
             continue
         # It began to wait again since this heap entry was pushed;
         # joining its line pushed another entry with the later time.
@@ -105,7 +105,7 @@ def look_again(queues: Queues, entry: Entry, now: float, *, soon: bool) -> None:
     heapq.heappush(queues.aging, (now if soon else now + queues.rules.patience, entry.workload.key))
 
 
-def refused(state: ClusterState, queues: Queues, entry: Entry, shield: Shield) -> None:
+def reserve_refused(state: ClusterState, queues: Queues, entry: Entry, shield: Shield) -> None:
     """One was refused for the first time: if it waits for long already, nobody behind it takes its room."""
     now = shield.now
     if (
@@ -125,23 +125,23 @@ def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now:
         return True
     end(state, queues, claim)
     # It may claim again, but not before another patience: else a hopeless one would be proved in every cycle.
-    if _waits(claim.entry):
+    if _is_waiting(claim.entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, claim.key))
     return False
 
 
 def _missing(queues: Queues, claim: BackfillReservation) -> tuple[Missing, ...]:
-    return queues.limits(claim.entry).missing(claim.option.asked)
+    return queues.limits(claim.entry).missing_quota(claim.option.asked)
 
 
-def _waits(entry: Entry) -> bool:
+def _is_waiting(entry: Entry) -> bool:
     return entry.phase is Phase.WAITING
 
 
 def _may_claim(queues: Queues, entry: Entry) -> bool:
     """Whether it waits for others to end, in a queue of those that keep room."""
     group = entry.group
-    return _waits(entry) and group is not None and not group.aside and _keeps_room(queues, entry)
+    return _is_waiting(entry) and group is not None and not group.aside and _keeps_room(queues, entry)
 
 
 def _keeps_room(queues: Queues, entry: Entry) -> bool:
@@ -176,13 +176,13 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         entry, option = queues.entries.get(key), None
         # The heap is never searched: entries of workloads that left,
         # changed their priority or claimed meanwhile are dropped here.
-        stands = entry is not None and _waits(entry) and entry.order == order and key not in queues.claims
+        stands = entry is not None and _is_waiting(entry) and entry.order == order and key not in queues.claims
         if entry is not None and stands:
             with shield(key):
                 option = _claimable(state, queues, slot, entry)
         if entry is None or option is None:
             heapq.heappop(heap)
-            if entry is not None and stands and _waits(entry):
+            if entry is not None and stands and _is_waiting(entry):
                 heapq.heappush(queues.aging, (shield.now + queues.rules.patience, key))
             continue
         # Two claims on one flavor could each hold half of what either of them needs, and neither would ever get in.
@@ -197,7 +197,7 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
             if _prove(state, queues, claim):
                 queues.claims[key] = claim
                 close(state, queues, claim)
-        if claim.hopeless and _waits(entry):
+        if claim.hopeless and _is_waiting(entry):
             heapq.heappush(queues.aging, (shield.now + queues.rules.patience, key))
         return  # the next in line has its turn in the next cycle
     del queues.aged[slot]
@@ -235,7 +235,7 @@ def _meets(queues: Queues, claim: BackfillReservation, entry: Entry, option: Fla
 def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
     """Give back what was kept."""
     queues.claims.pop(claim.key, None)
-    state.release(claim.holder)
+    state.release_workload(claim.holder)
     queues.room_freed(claim.option.rooms)
     # Workloads that the claim kept from quota wait for this event: no quota is given back, so no other event comes.
     queues.pending.move_events_to_active([("claim", claim.key)])
@@ -244,10 +244,10 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
 def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
     """Let one that comes before them look at the room that is kept; ``close`` it again afterwards."""
     for claim in claims:
-        state.release(claim.holder)
+        state.release_workload(claim.holder)
 
 
-def behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:
+def claims_behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:
     """The claims of those who do not come before a workload: they do not stop it."""
     # Its own claim is among these, so a claimant sees the room that is kept for it.
     return [claim for claim in queues.claims.values() if claim.order >= entry.order]
@@ -300,7 +300,7 @@ def opened(
 def reopen(state: ClusterState, queues: Queues, entry: Entry) -> None:
     """A workload took of the room that is kept for others: the next cycle keeps what is left."""
     for claim in yielding(queues, entry):
-        state.release(claim.holder)
+        state.release_workload(claim.holder)
         claim.see(())
 
 
@@ -311,13 +311,13 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
     must not depend on that: it would change with each look, and wake everybody each time.
     """
     # Room that it keeps already would count as taken, and each closing would find less than the one before.
-    state.release(claim.holder)
+    state.release_workload(claim.holder)
     held, chosen = not claim.lacks, list[tuple[str, UpperBounds, Ints]]()
-    with without(state, queues.quotas, queues.successors.values()):
+    with without_successors(state, queues.quotas, queues.successors.values()):
         missing = {(one.flavor, one.resource) for one in _missing(queues, claim)}
         claim.lack(missing)
         for flavor, pod_sets in claim.option.parts if not missing else ():  # else room is of no use to it yet
-            if (outlook := UpperBounds.of(state, flavor, pod_sets[0])) is not None:
+            if (outlook := UpperBounds.compute_bounds(state, flavor, pod_sets[0])) is not None:
                 chosen.append((flavor, outlook, _leaves(state, queues, claim, outlook, len(pod_sets))))
     # It held room until now and lacks quota: workloads that were refused for that room are looked at again.
     if missing and held:
@@ -328,12 +328,14 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
         free = np.maximum(state.cluster.table.free[0][outlook.tree.span][leaves], 0)
         if (free > 0).any():
             counts = free[free > 0]
-            rooms.append(Assignment.packed(_named(flavor), outlook.tree, leaves[free > 0], counts, int(counts.sum())))
+            rooms.append(
+                Assignment.packed(_flavor_pod_set(flavor), outlook.tree, leaves[free > 0], counts, int(counts.sum()))
+            )
     if rooms:
         state.reserve(claim.holder, rooms)
 
 
-def _named(flavor: str) -> PodSet:
+def _flavor_pod_set(flavor: str) -> PodSet:
     return PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology)
 
 
@@ -348,11 +350,11 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
         return np.zeros(0, np.int64)
     rows = occupancy.rows()
     # Rows of workloads that left stay until they are many (`queueing.queues.usage`); they free nothing.
-    rows = rows.of(occupancy.alive[: len(occupancy.keys)][rows.owner])
+    rows = rows.select_rows(occupancy.alive[: len(occupancy.keys)][rows.owner])
     freed = occupancy.freed(rows, [resource for resource, _ in outlook.needs])
     on = np.bincount(rows.leaf, minlength=tree.size)
     used = np.bincount(outlook.owner, on).astype(np.int64)
-    domain = _domain(state, queues, claim, outlook, outlook.domains(freed), used)
+    domain = _domain(state, queues, claim, outlook, outlook.bound_domains(freed), used)
     # The path is dropped as well, so that a later look chooses freely among all domains that did not fail.
     if domain is None:
         claim.domains.pop(flavor, None)
@@ -363,8 +365,8 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     leaves = np.arange(span.start, span.stop)
     if not outlook.by_host or flavor in claim.whole:
         return leaves
-    then, now = outlook.leaves(freed)[leaves], outlook.leaves()[leaves]
-    kept = np.isin(leaves, occupancy.leaves(claim.nodes.get(flavor, ())))
+    then, now = outlook.bound_leaves(freed)[leaves], outlook.bound_leaves()[leaves]
+    kept = np.isin(leaves, occupancy.leaves_of_nodes(claim.nodes.get(flavor, ())))
     # Last key first: leaves that could never take a pod come last;
     # then most room now, least held by workloads, kept ones.
     best = np.lexsort((~kept, on[leaves], -now, then == 0))
@@ -400,7 +402,7 @@ def _domain(  # noqa: PLR0917  (what is known of the domains)
     flavor = outlook.tree.flavor.name
     best, proved = None, None
     # Last key first: the domain with most room now, and of equal ones that in which workloads hold least.
-    order: list[int] = np.lexsort((used, -outlook.domains())).tolist()
+    order: list[int] = np.lexsort((used, -outlook.bound_domains())).tolist()
     for domain in order:
         if then[domain] < outlook.pod_set.count:
             continue
@@ -440,7 +442,7 @@ def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[Backfill
     ]
 
 
-def barred(queues: Queues, entry: Entry, option: FlavorAssignment) -> BackfillReservation | None:
+def barring_claim(queues: Queues, entry: Entry, option: FlavorAssignment) -> BackfillReservation | None:
     """The claim of one before this workload that keeps quota which it would take."""
     quotas = queues.quotas
     for claim in queues.claims.values():

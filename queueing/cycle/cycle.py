@@ -18,9 +18,9 @@ from queueing.cycle import backfill, elastic, growth, successors
 from queueing.cycle.nominate import COUNTED, NEVER, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
-from queueing.cycle.turns import ByRank, Growers, Ranks, Turns, head_of, is_next, looks_since
+from queueing.cycle.turns import ByRank, Growers, Turns, WaitingRanks, head_of, is_next, looks_since
 from queueing.model import asks_of
-from queueing.preemption.plan import Victim
+from queueing.preemption.plan import PlannedVictim
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.queues import Queues
@@ -41,19 +41,19 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Preempting(msgspec.Struct, frozen=True):
-    """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone.
+    """Store the nomination (grant, victims), then evict the victims; `Queues.release_workload` once its pods are gone.
 
     ``grows``: it is admitted, and ``grant`` is what it gets beside what it has.
     """
 
     key: str
     grant: AssumedAdmission
-    victims: tuple[Victim, ...]
+    victims: tuple[PlannedVictim, ...]
     message: str
     grows: bool = False
     title: str = ""
 
-    def message_to(self, victim: Victim) -> str:
+    def message_to(self, victim: PlannedVictim) -> str:
         """What a victim is told."""
         return messages.preempted(self.title or self.key, self.grant.queue, victim.reason)
 
@@ -117,7 +117,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # write has ended: evicting it would evict what the API server does not know yet.
     queues.fresh.intersection_update(queues.storing)  # the others are stored by now
     # 1. Time: who was put off and is due waits again, and so does who waits until its devices are counted.
-    queues.due(now)
+    queues.wake_due(now)
     if state.cluster.devices.counting.next_round():
         queues.pending.move_events_to_active([COUNTED])
     # 2. Drained queues: what is admitted there goes.
@@ -136,7 +136,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     by_rank = limit - by_turns
     # 5. Who fits once those are gone that leave by themselves keeps what is free of that already.
     with successors.keep_room(state, queues, shield):
-        ranks = Ranks(state, queues)
+        ranks = WaitingRanks(state, queues)
         growers = Growers(queues, shield, ranks, limit)
         order = ByRank(queues, shield, ranks, unseen)
         for entry in unseen:
@@ -156,9 +156,9 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
             _look_in_order(state, queues, shield, group, growers, made)
         # 7. Growth of those who come after all that were looked at, and before all that are still to be.
         #    Half of these looks too go to those who were looked at longest ago, whoever comes before them.
-        later = turns.left()
+        later = turns.groups_left()
         _grow_before(state, queues, shield, later, growers, made)
-        _grow(state, queues, shield, growers.in_turn(later), made)
+        _grow(state, queues, shield, growers.least_recent(later), made)
     # 8. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
     # Woken once, after all turns: an admission in the middle would
@@ -169,7 +169,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.waiting.extend(_take_news(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
-    if (next_time := queues.next_time()) is not None:
+    if (next_time := queues.next_change_time()) is not None:
         made.come_back(next_time)
     return made
 
@@ -197,7 +197,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     if (why := obstacle(state, queues, key)) is None:
         if refusal := _held_up(state, queues, now, entry, made):
             made.waiting.append(Waiting(key, refusal.reason, refusal.message))
-            entry.refuse(refusal)
+            entry.record_refusal(refusal)
         return
     if why:
         # Given back before it waits: it is looked at again in this very cycle, and must find its own room free.
@@ -231,8 +231,8 @@ def _has_grown(state: ClusterState, queues: Queues, now: float, key: str, made: 
         case str(why):
             made.given_up.append(Waiting(base_of(key), Reason.PENDING, why, grows=True, victims=victims))
         case None if not victims and (refusal := _held_up(state, queues, now, more, made)):
-            more.refuse(refusal)
-            base.refuse(refusal)
+            more.record_refusal(refusal)
+            base.record_refusal(refusal)
             made.refused_growth.add(base_of(key))
 
 
@@ -296,7 +296,7 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
     # Its rank against successors goes by its first option: which one fits is not known before the look.
     found = queues.options_of(state, group).found
     with (
-        backfill.opened(state, queues, shield, backfill.behind(queues, entry)),
+        backfill.opened(state, queues, shield, backfill.claims_behind(queues, entry)),
         successors.opened(state, queues, shield, entry, found[0].amounts if found else {}),
     ):
         _look_at(state, queues, shield, entry, made)
@@ -336,7 +336,7 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             # On the first refusal after a start it may have waited for
             # long already, and claims before anybody behind it has a turn.
             if _wait(queues, shield.now, entry, outcome, made):
-                backfill.refused(state, queues, entry, shield)
+                backfill.reserve_refused(state, queues, entry, shield)
 
 
 def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decisions) -> bool:
@@ -348,11 +348,11 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     # A text lists users of quota and what would never fit, which
     # is not cheap. The decision depends on the reason alone.
     if before is None or before.reason is not waits.reason or now >= group.refused_at + DETAILS:
-        group.refuse(waits.refusal(), now)
+        group.record_refusal(waits.refusal(), now)
     else:
         made.untold[key] = group.refused_at + DETAILS
     if entry.refusal != group.refusal and group.refusal is not None:
-        entry.refuse(group.refusal)
+        entry.record_refusal(group.refusal)
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
     queues.news.leave_party(key)
     return before is None
@@ -363,15 +363,15 @@ def _take_news(queues: Queues, limit: int) -> Iterator[Waiting]:
         entry = queues.entries.get(key)
         if entry is None or entry.phase not in {Phase.STUCK, Phase.WAITING}:
             continue
-        refusal = _why(queues, entry)
+        refusal = _refusal_of(queues, entry)
         if refusal is None:
             queues.news.join_party(key, of_namespace(key))  # its turn comes
         elif entry.phase is Phase.STUCK or refusal != entry.refusal:
-            entry.refuse(refusal)
+            entry.record_refusal(refusal)
             yield Waiting(key, refusal.reason, refusal.message)
 
 
-def _why(queues: Queues, entry: Entry) -> Refusal | None:
+def _refusal_of(queues: Queues, entry: Entry) -> Refusal | None:
     """Why one waits, as things stand; None where its turn is still to come and nothing was said before."""
     group = entry.group
     if group is not None and group.inadmissible and group.head == entry.order:

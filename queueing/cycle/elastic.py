@@ -18,14 +18,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from engine.cluster.assignment import Assignment, without
+from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy
 from engine.placement.place import enlarge, extend, place, replace, shrink
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 from queueing import messages
-from queueing.cycle.backfill import barred, reopen
+from queueing.cycle.backfill import barring_claim, reopen
 from queueing.cycle.bisection import most
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, growth_of
@@ -126,7 +126,7 @@ def hold_elsewhere(state: ClusterState, queues: Queues, key: str, grant: Assumed
     before = entry.grant
     queues.grant(state, key, grant)
     reopen(state, queues, entry)
-    return without(before.assignments, grant.assignments) if before is not None else []
+    return slots_removed(before.assignments, grant.assignments) if before is not None else []
 
 
 def may_grow(queues: Queues, key: str) -> bool:
@@ -159,7 +159,7 @@ def lacking(queues: Queues, key: str) -> Quantities:
     return {} if isinstance(flavors, Refusal) else _difference(entry, more, flavors)
 
 
-def lacks(state: ClusterState, queues: Queues, key: str) -> Refusal | None:
+def why_not_grown(state: ClusterState, queues: Queues, key: str) -> Refusal | None:
     """Why one of those who grow would not get all that it wants more now; None where it would. Nothing changes."""
     entry = queues.entries[key]
     held = _grant(entry).counts
@@ -176,7 +176,7 @@ def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     del queues.growing[key]
     if refusal is not None:
         queues.grow_later(key, wish)  # at the end: the first was looked at longest ago
-        queues.entries[key].refuse(refusal)
+        queues.entries[key].record_refusal(refusal)
     return [found] if isinstance(found, Resized) else []
 
 
@@ -208,7 +208,7 @@ def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     # Granting forgets what was refused, and the rest of the wish is still refused: the text is put back below.
     _apply(state, queues, entry, best)
     if refusal is not None:
-        entry.refuse(refusal)
+        entry.record_refusal(refusal)
     queues.grow_later(key, wish)
     return [Resized(key, best, refusal)]
 
@@ -290,14 +290,14 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         return flavors
     delta = _difference(entry, more, flavors)
     if not queue.unlimited:
-        missing = queues.limits(entry).missing(delta)
+        missing = queues.limits(entry).missing_quota(delta)
         if missing:
             return messages.insufficient(queues, grant.queue, missing)
         # A claimant's quota is kept from growth as from an admission:
         # a service could scale out for ever in front of it.
-        claim = barred(queues, entry, FlavorAssignment({}, delta, ()))
+        claim = barring_claim(queues, entry, FlavorAssignment({}, delta, ()))
         if claim is not None:
-            return messages.behind(queues.title_of(claim.key), queues.quotas.pool(grant.queue))
+            return messages.kept_quota_refusal(queues.title_of(claim.key), queues.quotas.pool(grant.queue))
     # Each pod set is placed beside those before it; all of it is undone, since ``_apply`` holds the whole grant.
     checkpoint = state.begin()
     try:

@@ -26,7 +26,7 @@ def fits_emptied(
     state: ClusterState, queues: Queues, key: str, option: FlavorAssignment, within: Mapping[str, Path] | None = None
 ) -> tuple[Assignment, ...] | None:
     """Where its pods would go; None where nowhere. ``within``: by flavor, the domain that is to hold them."""
-    asked = _inside(state, option, within) if within else option
+    asked = _restrict_option(state, option, within) if within else option
     with _emptied(state, queues):
         found = put(state, key, asked)
     return None if isinstance(found, Refusal) else found
@@ -61,12 +61,14 @@ def _emptied(state: ClusterState, queues: Queues) -> Iterator[None]:
         state.rollback(checkpoint)
 
 
-def _inside(state: ClusterState, option: FlavorAssignment, within: Mapping[str, Path]) -> FlavorAssignment:
+def _restrict_option(state: ClusterState, option: FlavorAssignment, within: Mapping[str, Path]) -> FlavorAssignment:
     """The same, with all pods of a flavor in one domain."""
-    parts = [(flavor, tuple(_in(state, flavor, one, within) for one in sets)) for flavor, sets in option.parts]
+    parts = [
+        (flavor, tuple(_restrict_pod_set(state, flavor, one, within) for one in sets)) for flavor, sets in option.parts
+    ]
     return FlavorAssignment(option.flavors, option.amounts, tuple(parts), option.beyond)
 
 
-def _in(state: ClusterState, flavor: str, pod_set: PodSet, within: Mapping[str, Path]) -> PodSet:
+def _restrict_pod_set(state: ClusterState, flavor: str, pod_set: PodSet, within: Mapping[str, Path]) -> PodSet:
     inside = domain_labels(state.flavors[flavor].levels, within.get(flavor, ()))
     return structs.replace(pod_set, node_selector={**pod_set.node_selector, **inside})

@@ -22,7 +22,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import elastic, successors
-from queueing.cycle.backfill import barred
+from queueing.cycle.backfill import barring_claim
 from queueing.cycle.nominated import obstacle
 from queueing.model import Quantities, asks_of, exceeds, usage
 from queueing.preemption.plan import Plan
@@ -63,7 +63,10 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
     # Quota that a claim keeps, and room that comes free by itself, come before evictions: victims would go in vain.
-    if barred(queues, more, option) is not None or successors.place_once_gone(state, queues, more, option) is not None:
+    if (
+        barring_claim(queues, more, option) is not None
+        or successors.place_once_gone(state, queues, more, option) is not None
+    ):
         return None
     made = plan(state, queues, more, option)
     if made is None:
@@ -77,7 +80,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     grown = AssumedAdmission(grant.queue, counts, option.flavors, option.amounts, made.assignments, asks)
     parts = {victim.key: victim.domains for victim in made.victims if victim.domains}
     hold_growth(state, queues, workload, grown, [victim.key for victim in made.victims], parts)
-    entry.refuse(Refusal(Reason.PREEMPTING, messages.preempting(queues, made)))
+    entry.record_refusal(Refusal(Reason.PREEMPTING, messages.preempting(queues, made)))
     return Grows(grown, made)
 
 
@@ -100,7 +103,7 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     # would be held twice for a moment, and the quota of a full queue overdrawn.
     held = queues.end_growth(state, base)
     # A flavor whose levels changed has other domains: slices of two trees cannot be merged into one assignment.
-    whole = None if why or held is None else _whole(state, entry, entry.grant, grown)
+    whole = None if why or held is None else _merge_grants(state, entry, entry.grant, grown)
     if whole is None:
         queues.growing[base] = wish, ()
         return f"{why or 'its flavor was created again with other levels'}; it looks for room again"
@@ -137,7 +140,7 @@ def _difference(
         held = state.assignments(entry.workload.key).get(name)
         room = held.flavor if held is not None else elastic.room_of_growth(state, flavors.get(name, {}).values())
         levels = held.levels if held is not None else state.flavors[room].levels if room else ()
-        pod_set = _beside(elastic.sized(entry, levels, name, count), held)
+        pod_set = _pod_set_beside(elastic.sized(entry, levels, name, count), held)
         if pod_set is None:
             return None
         pod_sets.append(pod_set)
@@ -151,7 +154,7 @@ def _difference(
     return tuple(pod_sets), FlavorAssignment(named, amounts, placed)
 
 
-def _beside(pod_set: PodSet, held: Assignment | None) -> PodSet | None:
+def _pod_set_beside(pod_set: PodSet, held: Assignment | None) -> PodSet | None:
     """A pod set that may go where more pods of this assignment may; None where they would complete a slice."""
     # A group is placed together; its other pod sets stand already, and are not in this request.
     pod_set = msgspec.structs.replace(pod_set, group="")
@@ -169,7 +172,7 @@ def _beside(pod_set: PodSet, held: Assignment | None) -> PodSet | None:
     return msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | domain)
 
 
-def _whole(
+def _merge_grants(
     state: ClusterState, entry: Entry, grant: AssumedAdmission, grown: AssumedAdmission
 ) -> AssumedAdmission | None:
     """What it has and what it gets, as one."""

@@ -20,7 +20,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import rollout, successors
-from queueing.cycle.backfill import barred, keeping, open_
+from queueing.cycle.backfill import barring_claim, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
 from queueing.model import Workload, looks_at_pods
@@ -34,7 +34,7 @@ from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scal
 from queueing.queues.limits import Limits
 from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
-from queueing.queues.successor import without
+from queueing.queues.successor import without_successors
 
 MEMO: Final = 4096
 COUNTED: Final[Event] = ("counted",)  # devices are counted further
@@ -137,19 +137,19 @@ class _QueueNominator(msgspec.Struct):
         counts = {pod_set.name: pod_set.count for pod_set in self.entry.workload.pod_sets}
         # Free room comes first, then room that comes free by itself,
         # then evictions: each costs others more than the one before.
-        made = self.in_turn(found, counts) or self.place_later(found, counts) or self.at_last(found, counts)
+        made = self.first_fitting(found, counts) or self.place_later(found, counts) or self.at_last(found, counts)
         if made is not None:
             return made
         if wrong is not None:
             self.waits.add(wrong)
-        return Waits(self.waits.refusals, self.waits.events, self._alone(found))
+        return Waits(self.waits.refusals, self.waits.events, self._is_hopeless(found))
 
-    def in_turn(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
+    def first_fitting(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
         """The first option in which it fits, or preempts where that comes before later options."""
         queue = self.queues.quotas.queues[self.entry.queue]
         borrowing: Fits | None = None
         for option in found:
-            placed = self.fits(option)
+            placed = self.place_option(option)
             if placed is not None:
                 fits = Fits(option, placed, counts, self.over)
                 if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
@@ -187,7 +187,7 @@ class _QueueNominator(msgspec.Struct):
             return None
         for option in found:
             # Quota that a claimant before it lacks is the claimant's, also when it comes back.
-            if barred(self.queues, self.entry, option) is not None:
+            if barring_claim(self.queues, self.entry, option) is not None:
                 continue
             placed = successors.place_once_gone(self.state, self.queues, self.entry, option)
             if placed is None:
@@ -207,7 +207,7 @@ class _QueueNominator(msgspec.Struct):
             return Waits(self.waits.refusals, self.waits.events, follows=None if again else Follows(option, placed))
         return None
 
-    def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
+    def place_option(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         placed = self._fits(option)
         # Amounts may be free while zones are not. The kubelet gives zones to the pod
@@ -217,8 +217,8 @@ class _QueueNominator(msgspec.Struct):
             return None
         # Whether the successors are all that stops it: then it waits for them, and evicts nobody for room that is free.
         if placed is None and (first := self.queues.kept_for()):
-            with without(self.state, self.queues.quotas, first):
-                fits = self.queues.limits(self.entry).fits(option.asked)
+            with without_successors(self.state, self.queues.quotas, first):
+                fits = self.queues.limits(self.entry).fits_limits(option.asked)
                 fits = fits and not isinstance(put(self.state, self.entry.workload.key, option), Refusal)
             if fits:
                 self.free.add(option.request)
@@ -232,7 +232,7 @@ class _QueueNominator(msgspec.Struct):
         if not limits.ever(option.asked):
             waits.refusals.append(Noted(Reason.EXCEEDS_QUOTA, partial(self._exceeds, limits, option)))
             return None
-        missing = limits.missing(option.asked)
+        missing = limits.missing_quota(option.asked)
         pool = queues.quotas.pool(queue)
         if missing:
             waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
@@ -242,12 +242,12 @@ class _QueueNominator(msgspec.Struct):
             text = partial(messages.insufficient, queues, queue, missing)
             waits.refusals.append(Noted(Reason.INSUFFICIENT_QUOTA, text))
             return None
-        claim = barred(queues, self.entry, option)
+        claim = barring_claim(queues, self.entry, option)
         if claim is not None:
             waits.events["claim", claim.key] = None
-            waits.add(messages.behind(queues.title_of(claim.key), pool))
+            waits.add(messages.kept_quota_refusal(queues.title_of(claim.key), pool))
             return None
-        found = self._put(option)
+        found = self._place_option(option)
         if isinstance(found, Refusal):
             waits.wait_for(("room", flavor) for flavor in option.rooms)
             if _looks_at_pods(option):
@@ -272,7 +272,7 @@ class _QueueNominator(msgspec.Struct):
         """Whether its queue may take as much when nobody uses anything."""
         return self.queues.limits(self.entry).ever(option.asked)
 
-    def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
+    def _place_option(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, also in room that soft claims keep where it fits nowhere else, or would cross sockets."""
         self.over = ()
         found = self._into_room(option)
@@ -285,7 +285,7 @@ class _QueueNominator(msgspec.Struct):
         # claims behind it are open, or successors keep room from it.
         if queues.successors or any(claim.order >= self.entry.order for claim in queues.claims.values()):
             found = put(self.state, self.entry.workload.key, option)  # room is open, or closed, that is not to others
-            return self._over(option, found) if isinstance(found, Refusal) else found
+            return self._place_over_claims(option, found) if isinstance(found, Refusal) else found
         key = option.request
         # These counters only grow, so equal ones mean that nothing
         # has come free; what was taken since refuses all the more.
@@ -295,7 +295,7 @@ class _QueueNominator(msgspec.Struct):
             return known[1]
         found = put(self.state, self.entry.workload.key, option)
         if isinstance(found, Refusal):
-            found = self._over(option, found)
+            found = self._place_over_claims(option, found)
         # An admission could help one with affinity without freeing room, so its refusals are not kept.
         if isinstance(found, Refusal) and not _looks_at_pods(option):
             # Anybody makes shapes. Emptied as a whole: the memo saves time and nothing depends on it.
@@ -304,16 +304,16 @@ class _QueueNominator(msgspec.Struct):
             queues.memo[key] = (now, found)
         return found
 
-    def _over(self, option: FlavorAssignment, refusal: Refusal) -> tuple[Assignment, ...] | Refusal:
+    def _place_over_claims(self, option: FlavorAssignment, refusal: Refusal) -> tuple[Assignment, ...] | Refusal:
         """Where the pods go that fit only into room that soft claims keep; else why they do not fit."""
         kept = keeping(self.queues, self.entry, option.rooms)
         soft = tuple([claim for claim in kept if claim.soft])
-        found = self._without(soft, option) if soft else refusal
+        found = self._place_ignoring_claims(soft, option) if soft else refusal
         if not isinstance(found, Refusal):
             self.over = soft
             return found
         # It would fit if nothing were kept: then the refusal names who is before it, instead of a lack of room.
-        if len(kept) > len(soft) and not isinstance(self._without(kept, option), Refusal):
+        if len(kept) > len(soft) and not isinstance(self._place_ignoring_claims(kept, option), Refusal):
             return messages.behind_in_room([self.queues.title_of(claim.key) for claim in kept if not claim.soft])
         return refusal
 
@@ -324,14 +324,14 @@ class _QueueNominator(msgspec.Struct):
             return found
         key = self.entry.workload.key
         crossing = crossing_without_need(self.state, key, found)
-        other = self._without(soft, option) if crossing else found
+        other = self._place_ignoring_claims(soft, option) if crossing else found
         # Kept room is entered only for a gain; of equal landings the room stays with the claimant.
         if not crossing or isinstance(other, Refusal) or crossing_without_need(self.state, key, other) >= crossing:
             return found
         self.over = soft
         return other
 
-    def _without(
+    def _place_ignoring_claims(
         self, claims: Iterable[BackfillReservation], option: FlavorAssignment
     ) -> tuple[Assignment, ...] | Refusal:
         checkpoint = self.state.begin()
@@ -343,7 +343,7 @@ class _QueueNominator(msgspec.Struct):
 
     def preempts(self, option: FlavorAssignment, counts: dict[str, int]) -> Fits | Preempts | None:
         """Victims for an option, or that it needs none beside those of others; None where none would do."""
-        if barred(self.queues, self.entry, option) is not None:
+        if barring_claim(self.queues, self.entry, option) is not None:
             return None
         # Only one that would have somebody evicted may look at promised room, so a plan comes first.
         made = plan(self.state, self.queues, self.entry, option)
@@ -377,7 +377,7 @@ class _QueueNominator(msgspec.Struct):
         """Whether there is quota for an option now, and it may be taken before anybody is preempted."""
         quotas, queue = self.queues.quotas, self.entry.queue
         borrows = quotas.borrows(queue, option.amounts) and not quotas.queues[queue].borrow_first
-        return not borrows and self.queues.limits(self.entry).fits(option.asked)
+        return not borrows and self.queues.limits(self.entry).fits_limits(option.asked)
 
     def fewer(self) -> Fits | None:
         """As many pods as fit, of the pod set that may have fewer; by bisection, no fewer than the least.
@@ -391,29 +391,29 @@ class _QueueNominator(msgspec.Struct):
         # Whole slices, at least as many pods as ``least``; all of
         # them were refused already, so the search ends below that.
         low, high = -(-least // size), ((pod_set.count if pod_set is not None else 0) - 1) // size
-        return most(low, high, lambda units: self._with(workload, name, units * size))
+        return most(low, high, lambda units: self._fit_with_count(workload, name, units * size))
 
     def _begun(self, found: tuple[FlavorAssignment, ...]) -> Fits | None:
         """As many pods of a rollout's new revision as fit where all of them will be."""
         workload = self.entry.workload
         for within in rollout.narrowed(self.state, self.queues, workload, found) if workload.follows else ():
             (pod_set,) = within.pod_sets
-            best = most(1, pod_set.count - 1, partial(self._with, within, pod_set.name))
+            best = most(1, pod_set.count - 1, partial(self._fit_with_count, within, pod_set.name))
             if best is not None:
                 return best
         return None
 
-    def _with(self, whole: Workload, name: str, count: int) -> Fits | None:
+    def _fit_with_count(self, whole: Workload, name: str, count: int) -> Fits | None:
         workload = scaled(whole, {name: count})
         queue = self.queues.quotas.queues[self.entry.queue]
         # Options of the smaller workload are made for it: their amounts depend on the counts.
         for option in options(self.state, queue, self.queues.plain, workload).found:
-            placed = self.fits(option)
+            placed = self.place_option(option)
             if placed is not None:
                 return Fits(option, placed, {pod_set.name: pod_set.count for pod_set in workload.pod_sets}, self.over)
         return None
 
-    def _alone(self, found: tuple[FlavorAssignment, ...]) -> bool:
+    def _is_hopeless(self, found: tuple[FlavorAssignment, ...]) -> bool:
         """Whether nothing that ends could help: it can never fit, or nobody holds anything that it waits for.
 
         That its pods ask for something other than room is looked at where it would hold up others.

@@ -54,9 +54,9 @@ def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:
     if all(part.devices is None for part in parts):
         return ""
     with queues.counted_once(state):
-        state.release(key)
+        state.release_workload(key)
         for number, part in enumerate(parts):
-            fits = state.cluster.devices.counts(part.devices) if part.devices is not None else None
+            fits = state.cluster.devices.count_by_node(part.devices) if part.devices is not None else None
             units: Counter[str] = Counter()
             for piece in part.slices if fits is not None else ():
                 units.update(dict(piece.nodes))
@@ -77,7 +77,7 @@ def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     depth = quotas.begin()
     # Others who wait for victims hold quota that their victims hold as well; each of these sums counts once.
     quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
-    fits = queues.limits(queues.entries[key]).fits(grant.amounts)
+    fits = queues.limits(queues.entries[key]).fits_limits(grant.amounts)
     quotas.rollback(depth)
     return fits
 
@@ -106,4 +106,4 @@ def _overfull(state: ClusterState, queues: Queues, workload: Workload) -> bool:
 
 def _is_short(state: ClusterState, name: str) -> bool:
     """Whether a node is to give more than it has."""
-    return min(state.free(name).values(), default=0) < 0
+    return min(state.free_on_node(name).values(), default=0) < 0

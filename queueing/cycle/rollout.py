@@ -31,14 +31,14 @@ def narrowed(
     for option in options:
         # First as things are: where quota alone lacks, it is the domain that has the room now.
         for gone in ((), workload.follows):
-            domain = _domain(_placed(state, queues, workload.key, option, gone), level)
+            domain = _domain(_place_after(state, queues, workload.key, option, gone), level)
             found |= {tuple(domain.items()): None} if domain else {}
     for labels in found:
         within = msgspec.structs.replace(pod_set, node_selector={**pod_set.node_selector, **dict(labels)})
         yield msgspec.structs.replace(workload, pod_sets=(within,))
 
 
-def _placed(
+def _place_after(
     state: ClusterState, queues: Queues, key: str, option: FlavorAssignment, gone: Iterable[str]
 ) -> tuple[Assignment, ...]:
     """Where all its pods would go once those workloads are gone, whatever the quota; () for nowhere."""
@@ -48,7 +48,7 @@ def _placed(
             if (entry := queues.entries.get(other)) is not None:
                 for pod in [pod for pod in entry.pods if pod in state.pods]:
                     state.remove_pod(pod)
-                state.release(other)
+                state.release_workload(other)
         found = put(state, key, option)
         return () if isinstance(found, Refusal) else found
     finally:

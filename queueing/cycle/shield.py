@@ -66,9 +66,9 @@ class Shield(msgspec.Struct, frozen=True):
             return
         # An admission of this cycle that is not stored goes back whole, and with it whatever it wanted beside that.
         queues.wish(key, None)
-        queues.release(self.state, key)
-        queues.put_off(key, until)
-        entry.refuse(Refusal(Reason.INTERNAL_ERROR, in_words(error)))
+        queues.release_workload(self.state, key)
+        queues.delay_workload(key, until)
+        entry.record_refusal(Refusal(Reason.INTERNAL_ERROR, in_words(error)))
         queues.news.leave_party(key)
 
     def _new(self, key: str) -> bool:

@@ -32,7 +32,7 @@ from typing import Final
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.results import Refusal
-from queueing.cycle.backfill import behind, open_
+from queueing.cycle.backfill import claims_behind, open_
 from queueing.cycle.shield import Shield
 from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry, Phase, base_of
@@ -41,7 +41,7 @@ from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
 from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
-from queueing.queues.successor import Successor, release_all, without
+from queueing.queues.successor import Successor, release_all, without_successors
 
 MOST: Final = 32  # successors
 FEW: Final = 64  # pods that leave, up to which a look with them gone counts as part of any other
@@ -54,7 +54,7 @@ def place_once_gone(
     # Its minute of waiting begins only with room that it would really get.
     found = _once_gone(state, queues, entry, option)
     if found is not None:
-        queues.leaving.follow(entry.workload.key)
+        queues.leaving.watch_workload(entry.workload.key)
     return found
 
 
@@ -63,7 +63,7 @@ def fits_once_given_up(state: ClusterState, queues: Queues, entry: Entry, option
     kept = queues.kept_for()
     if not kept:
         return False
-    with without(state, queues.quotas, kept):
+    with without_successors(state, queues.quotas, kept):
         return _once_gone(state, queues, entry, option) is not None
 
 
@@ -81,13 +81,13 @@ def _once_gone(
             queues.quotas.charge_workload(one.holder, Held(one.entry.queue, one.option.amounts))
         # Quota before room: it costs a few look-ups, while room means taking out every pod that leaves. This and the
         # places that `opened` puts back save about half of a cycle with 1,200 waiting workloads.
-        if not queues.limits(entry).fits(option.asked):
+        if not queues.limits(entry).fits_limits(option.asked):
             return None
         with leaving.room_without_leaving(state):
-            return _placed(state, entry, option)
+            return _place_option(state, entry, option)
 
 
-def _placed(state: ClusterState, entry: Entry, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
+def _place_option(state: ClusterState, entry: Entry, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
     found = put(state, entry.workload.key, option)
     return None if isinstance(found, Refusal) else found
 
@@ -95,7 +95,7 @@ def _placed(state: ClusterState, entry: Entry, option: FlavorAssignment) -> tupl
 @contextmanager
 def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[None]:
     """Keep what successors will have, as things are now, while others are looked at."""
-    late = queues.leaving.refresh(state, shield.now)
+    late = queues.leaving.review_leaving(state, shield.now)
     if late is not None:  # who waited for that alone has to look elsewhere
         queues.room_freed(late)
         queues.growing.update({key: (wish, ()) for key, (wish, _) in queues.growing.items()})
@@ -107,7 +107,7 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
         queues.pending.move_events_to_active([("claim", key)])
         if (base := base_of(key)) in queues.growing:
             queues.growing[base] = queues.growing[base][0], ()
-    _settle(state, queues, shield, list(queues.successors.values()))
+    _settle_successors(state, queues, shield, list(queues.successors.values()))
     for one in queues.successors.values() if not queues.leaving else ():
         queues.pending.move_events_to_active([("claim", one.key)])
     try:
@@ -150,9 +150,9 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
         # Settling searches a place for each successor: too dear after each look in vain.
         if stays:  # it got nothing, so they keep what they had
             for one in others:
-                _keep(state, queues, one, lifted[one.key][1])
+                _keep_for_successor(state, queues, one, lifted[one.key][1])
         else:
-            _settle(state, queues, shield, others)
+            _settle_successors(state, queues, shield, others)
 
 
 def _precedes(state: ClusterState, queues: Queues, entry: Entry, rank: Rank, other: Successor) -> bool:
@@ -175,9 +175,9 @@ def _rank_of_next(state: ClusterState, queues: Queues, one: Successor) -> Rank |
     found, entry = queues.options_of(state, first).found, queues.entries[first.head.key]
     if not found:
         return None
-    with without(state, queues.quotas, [other for other in queues.kept_for() if _gives_way(entry, other)]):
-        fits = queues.limits(entry).fits(found[0].asked)
-    return queues.rank(entry, found[0].amounts) if fits else None
+    with without_successors(state, queues.quotas, [other for other in queues.kept_for() if _gives_way(entry, other)]):
+        fits = queues.limits(entry).fits_limits(found[0].asked)
+    return queues.rank_of_entry(entry, found[0].amounts) if fits else None
 
 
 def _gives_way(entry: Entry, other: Successor) -> bool:
@@ -190,7 +190,7 @@ def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:
     for part in amounts:
         for name, amount in part.items():
             more[name] = more.get(name, 0) + amount
-    return queues.rank(entry, more)
+    return queues.rank_of_entry(entry, more)
 
 
 def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assignments: tuple[Assignment, ...]) -> None:
@@ -206,7 +206,7 @@ def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assign
 def remove_successor(queues: Queues, key: str) -> None:
     """One was looked at and is nobody's successor (any more): who was kept out by it is looked at."""
     if queues.successors.pop(key, None) is not None:
-        # Cleared as soon as anybody else begins to leave, or one of those is gone (`Leaving.refresh`).
+        # Cleared as soon as anybody else begins to leave, or one of those is gone (`Leaving.review_leaving`).
         queues.leaving.spent.add(key)
         queues.pending.move_events_to_active([("claim", key)])
 
@@ -218,7 +218,7 @@ def _lift(state: ClusterState, queues: Queues, successors: Collection[Successor]
         one.cover({})
 
 
-def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: list[Successor]) -> None:
+def _settle_successors(state: ClusterState, queues: Queues, shield: Shield, successors: list[Successor]) -> None:
     """Have those keep what they will have who still fit once the others are gone; the others are none any more."""
     if not successors:
         return
@@ -246,7 +246,7 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
             there = _now(state, queues, one)
         if there is not None:
             one.aim(there)
-        _keep(state, queues, one, {} if there is not None else _covered(queues, one))
+        _keep_for_successor(state, queues, one, {} if there is not None else _covered(queues, one))
 
 
 def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Successor]:
@@ -279,20 +279,20 @@ def _has_turn(queues: Queues, one: Successor) -> bool:
 
 def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
     """Where a successor goes now; where it was to go, as long as there is room."""
-    if not _has_turn(queues, one) or not queues.limits(one.entry).fits(one.option.asked):
+    if not _has_turn(queues, one) or not queues.limits(one.entry).fits_limits(one.option.asked):
         return None
     names = {name for part in one.assignments for piece in part.slices for name, _ in piece.nodes}
     checkpoint = state.begin()
     try:
-        open_(state, behind(queues, one.entry))  # as when it is looked at: these do not stop it
+        open_(state, claims_behind(queues, one.entry))  # as when it is looked at: these do not stop it
         before = state.begin()
         state.reserve(one.holder, one.assignments)
         known = (state.nodes.get(name) for name in names)
         stays = all(node is not None and node.ready and not node.unschedulable for node in known) and all(
-            min(state.free(name).values(), default=0) >= 0 for name in names
+            min(state.free_on_node(name).values(), default=0) >= 0 for name in names
         )
         state.rollback(before)
-        return one.assignments if stays else _placed(state, one.entry, one.option)
+        return one.assignments if stays else _place_option(state, one.entry, one.option)
     finally:
         state.rollback(checkpoint)
 
@@ -300,12 +300,12 @@ def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignm
 def _now(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
     """Where a successor goes at once, beside those before it, where something came free since it was looked at."""
     group = one.entry.group
-    if group is None or group.inadmissible or not queues.limits(one.entry).fits(one.option.asked):
+    if group is None or group.inadmissible or not queues.limits(one.entry).fits_limits(one.option.asked):
         return None
     checkpoint = state.begin()
     try:
-        open_(state, behind(queues, one.entry))
-        return _placed(state, one.entry, one.option)
+        open_(state, claims_behind(queues, one.entry))
+        return _place_option(state, one.entry, one.option)
     finally:
         state.rollback(checkpoint)
 
@@ -319,14 +319,14 @@ def _covered(queues: Queues, one: Successor) -> dict[str, Quantities]:
         for name, amount in left.items():
             # Of another queue only what it borrows: the rest comes back to that queue's own workloads.
             most = amount if queue == one.entry.queue else quotas.used(queue, name) - quotas.nominal(queue, name)
-            taken = min(amount, most, queues.leaving.spare(queue, name))
+            taken = min(amount, most, queues.leaving.unclaimed_quota(queue, name))
             if taken > 0:
                 left[name] = amount - taken
                 covered.setdefault(queue, {})[name] = taken
     return covered
 
 
-def _keep(state: ClusterState, queues: Queues, one: Successor, covered: dict[str, Quantities]) -> None:
+def _keep_for_successor(state: ClusterState, queues: Queues, one: Successor, covered: dict[str, Quantities]) -> None:
     """Keep its place, and of the quota what it takes beyond what those have who leave."""
     one.cover(covered)
     queues.leaving.promise(covered)

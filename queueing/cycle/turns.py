@@ -37,7 +37,7 @@ SEARCH: Final = 8  # looks that a search for victims counts for
 OWNERS: Final = 256  # groups of a queue, the oldest that are worth a look, that are asked whether they need not borrow
 
 
-class Ranks:
+class WaitingRanks:
     """The ranks of those who wait, in one cycle."""
 
     def __init__(self, state: ClusterState, queues: Queues) -> None:
@@ -52,7 +52,7 @@ class Ranks:
         queues = self.queues
         # Without a cohort nothing is borrowed or shared, so the options need not be made for the rank.
         found = queues.options_of(self.state, group).found if queues.quotas.shares(group.line.queue) else ()
-        return queues.rank(queues.entries[head.key], found[0].amounts if found else {})
+        return queues.rank_of_entry(queues.entries[head.key], found[0].amounts if found else {})
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: where that would borrow, of the first behind it that need not."""
@@ -81,7 +81,7 @@ class Ranks:
 class Turns:
     """Whose turn it is of those who wait."""
 
-    def __init__(self, queues: Queues, shield: Shield, ranks: Ranks) -> None:
+    def __init__(self, queues: Queues, shield: Shield, ranks: WaitingRanks) -> None:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
@@ -103,7 +103,7 @@ class Turns:
                 heapq.heappush(self.heap, (share, borrows, first[1], line.turn, order, line.queue))
                 return
         if line.active:
-            line.rest()
+            line.rest_all()
 
     def first(self, by_rank: int, by_turns: int) -> Iterator[EquivalenceClass]:
         """The groups whose first is to be looked at, one after the other; so many looks by each of both, about."""
@@ -119,7 +119,7 @@ class Turns:
             # Entered again with the rank of whoever is first now; the old entry is off the heap already.
             self.enter_queue(line)
         # The second half only starts with a queue left on the heap: where rank served all, it costs nothing.
-        rotation = self.queues.pending.in_turn()
+        rotation = self.queues.pending.groups_in_turn()
         while self.heap and by_turns > 0 and (group := next(rotation, None)) is not None:
             searches = self._serve(group.line)
             yield group
@@ -130,7 +130,7 @@ class Turns:
         self.queues.pending.serve(line)
         return self.queues.searches
 
-    def left(self) -> list[EquivalenceClass]:
+    def groups_left(self) -> list[EquivalenceClass]:
         """The first groups of the queues that had no turn any more."""
         found = [self.queues.lines[queue].next() for *_, queue in self.heap]
         return [group for group in found if group is not None]
@@ -139,7 +139,7 @@ class Turns:
 class ByRank:
     """The first of all queues by rank alone, up to those who have waited long; nobody without such ones."""
 
-    def __init__(self, queues: Queues, shield: Shield, ranks: Ranks, waited: Collection[Entry]) -> None:
+    def __init__(self, queues: Queues, shield: Shield, ranks: WaitingRanks, waited: Collection[Entry]) -> None:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
@@ -168,7 +168,7 @@ class ByRank:
 class Growers:
     """Whose turn it is of those who wanted more pods when the cycle came to them; ``limit``: about so many looks."""
 
-    def __init__(self, queues: Queues, shield: Shield, ranks: Ranks, limit: int) -> None:
+    def __init__(self, queues: Queues, shield: Shield, ranks: WaitingRanks, limit: int) -> None:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
@@ -186,7 +186,7 @@ class Growers:
     def before(self, groups: Collection[EquivalenceClass]) -> Iterator[str]:
         """Those who come before the first of each of these groups, one after the other."""
         while self.lines and self.by_rank > 0:
-            firsts = [first for queue in list(self.lines) if (first := self._first(queue)) is not None]
+            firsts = [first for queue in list(self.lines) if (first := self._first_of_queue(queue)) is not None]
             before = [one for one in firsts if all(self._precedes(one, group) for group in groups)]
             if not before:
                 return
@@ -195,14 +195,14 @@ class Growers:
             yield key
             self.by_rank -= looks_since(self.queues, searches)
 
-    def in_turn(self, groups: Collection[EquivalenceClass]) -> Iterator[str]:
+    def least_recent(self, groups: Collection[EquivalenceClass]) -> Iterator[str]:
         """Those who were looked at longest ago, one of each namespace after the other.
 
         Nobody whom the first of one of these groups may evict: it would lose all that it has for what it gets here.
         """
         left, rotation = {key for line in self.lines.values() for key in line}, self.queues.growers
         rotation.set_members([key for key in self.queues.growing if key in left], of_namespace)
-        for key in rotation.in_turn(lambda key: key if self.by_turns > 0 else None):
+        for key in rotation.members_in_turn(lambda key: key if self.by_turns > 0 else None):
             rotation.leave_party(key)  # it had its turn in this cycle
             # Asked again here: a look of this cycle may have made it a victim since the members were set.
             if key not in self.queues.growing or not elastic.may_grow(self.queues, key) or self._may_lose(key, groups):
@@ -222,14 +222,14 @@ class Growers:
             if first.queue != entry.queue or first.order < entry.order
         )
 
-    def _first(self, queue: str) -> tuple[Rank, str] | None:
+    def _first_of_queue(self, queue: str) -> tuple[Rank, str] | None:
         """The rank of the first of those of a queue, and the queue; who is to go for somebody now grows no more."""
         while line := self.lines.get(queue):
             key = line[-1]
             if key in self.queues.growing and elastic.may_grow(self.queues, key):
                 with self.shield(key):
                     more = elastic.lacking(self.queues, key) if self.queues.quotas.shares(queue) else {}
-                    return self.queues.rank(self.queues.entries[key], more), queue
+                    return self.queues.rank_of_entry(self.queues.entries[key], more), queue
             self._pop(queue)
         return None
 

@@ -26,7 +26,7 @@ from queueing.queues.eviction_units import units_of
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
-from queueing.queues.usage import FlavorUsage, Mask
+from queueing.queues.usage import FlavorRows, Mask
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class Candidates(msgspec.Struct, dict=True):
             (low := self.queues.holders.lowest(name)) is not None and low <= most for name in self._others()
         )
 
-    def units(self) -> dict[str, None]:
+    def all_units(self) -> dict[str, None]:
         """All units that may be taken in the flavors of the option."""
         found: dict[str, None] = {}
         for flavor in dict.fromkeys(self.option.rooms):
@@ -128,7 +128,7 @@ class Candidates(msgspec.Struct, dict=True):
             found += [occupancy.keys[number] for number in eligible.nonzero()[0].tolist()]
         return found
 
-    def eligible(self, occupancy: FlavorUsage) -> Mask:
+    def eligible(self, occupancy: FlavorRows) -> Mask:
         """What ``_static`` says, for all owners of slots in a flavor at once."""
         size = len(occupancy.keys)
         priority, queue = occupancy.priority[:size], occupancy.queue[:size]
@@ -138,8 +138,8 @@ class Candidates(msgspec.Struct, dict=True):
             found = priority < mine.priority
             if within is Within.LOWER_OR_NEWER:
                 found |= (priority == mine.priority) & (occupancy.created[:size] > mine.created)
-            found &= queue == self.queues.holders.number(self.entry.queue)
-        others = [self.queues.holders.number(name) for name in self._others()]
+            found &= queue == self.queues.holders.number_of_queue(self.entry.queue)
+        others = [self.queues.holders.number_of_queue(name) for name in self._others()]
         if others and self.mode.others is not None:
             found |= np.isin(queue, others) & (priority <= self.mode.others)
         if self.queues.rules.pods:
@@ -152,13 +152,13 @@ class Candidates(msgspec.Struct, dict=True):
         spared = (key for key in queues.holders.non_preemptible if self.spared(key))
         leaving = *queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *self._followed
         for key in (*leaving, *protected, *spared, *self._sharing):
-            for unit in occupancy.units(key):
+            for unit in occupancy.units_of_workload(key):
                 found[occupancy.numbers[unit]] = False
         return found
 
     def givers(self) -> Iterator[Entry]:
         """Candidates that would give back some of the quota that is lacking, in no order."""
-        others, lacking = self._others(), self._lacking()
+        others, lacking = self._others(), self._lacking_quotas()
         for name in (self.entry.queue, *others):
             for key in self.queues.holders.held_in(name):
                 other = self.queues.entries[key]
@@ -187,7 +187,7 @@ class Candidates(msgspec.Struct, dict=True):
         return found
 
     def _important(self, unit: str) -> tuple[float, int, float, str]:
-        share, other = 0.0, self.queues.holder(unit)
+        share, other = 0.0, self.queues.entry_of_unit(unit)
         if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
             if other.queue not in self._share:
                 self._share[other.queue] = -self.queues.quotas.share(other.queue)
@@ -209,7 +209,7 @@ class Candidates(msgspec.Struct, dict=True):
             for name in sorted(self.queues.quotas.members(own))
             # Quota that a queue gives back by itself counts as not
             # borrowed: its owner waits for that instead of evicting for it.
-            if name != own and any(leaving.over(name, key) > 0 for key in self.option.amounts)
+            if name != own and any(leaving.overuse_left(name, key) > 0 for key in self.option.amounts)
         ]
 
     def _static(self, other: Entry, others: Iterable[str]) -> bool:
@@ -235,7 +235,7 @@ class Candidates(msgspec.Struct, dict=True):
         """Who has a claim that the preemptor names itself."""
         asks = (pod_set.devices for _, pod_sets in self.option.parts for pod_set in pod_sets)
         claims = {claim for ask in asks if ask is not None for claim in ask.claims}
-        pods = (pod for claim in claims for pod in self.state.cluster.devices.holders.pods_of(claim))
+        pods = (pod for claim in claims for pod in self.state.cluster.devices.holders.pods_of_claim(claim))
         return frozenset(self.queues.of_pod[pod] for pod in pods if pod in self.queues.of_pod)
 
     @cached_property
@@ -260,10 +260,10 @@ class Candidates(msgspec.Struct, dict=True):
         # Within a queue budgets hold in every mode: taking back nominal quota is a matter between queues.
         return not self.mode.overriding or other is None or other.queue == self.entry.queue
 
-    def _lacking(self) -> set[FlavorResource]:
+    def _lacking_quotas(self) -> set[FlavorResource]:
         """The quotas that do not suffice."""
         quotas, own, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
-        found = {(m.flavor, m.resource) for m in self.queues.limits(self.entry).missing(amounts)}
+        found = {(m.flavor, m.resource) for m in self.queues.limits(self.entry).missing_quota(amounts)}
         # In a mode without borrowing it has to end up within its nominal
         # quota, so what others leave of the cohort's is no help.
         if not self.mode.borrowing:

@@ -18,7 +18,7 @@ from engine.placement.upper_bounds import UpperBounds
 from queueing.preemption.fragmentation import counted
 from queueing.preemption.plan import Plan
 from queueing.preemption.relief import DeviceRelief
-from queueing.queues.usage import FlavorUsage, Mask, Rows
+from queueing.queues.usage import FlavorRows, Mask, Rows
 
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", np.int64, np.float64)
@@ -61,7 +61,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
     """
 
     outlook: UpperBounds
-    occupancy: FlavorUsage
+    occupancy: FlavorRows
     eligible: Mask
     relief: DeviceRelief | None = None
 
@@ -79,7 +79,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
     def rows(self) -> Rows:
         """What the candidates hold."""
         rows = self.occupancy.rows()
-        return rows.of(self.eligible[rows.owner])
+        return rows.select_rows(self.eligible[rows.owner])
 
     def keys(self, numbers: Ints) -> list[str]:
         """Workloads by number."""
@@ -128,7 +128,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         found = self._looked_at.get(at)
         # Each step of the bisection, and each rank after it, would else sum the same rows.
         if found is None:
-            rows = self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
+            rows = self.rows.select_rows(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
             found = self._looked_at[at] = rows, self.occupancy.freed(rows, self.resources)
         return found
 
@@ -139,19 +139,21 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
     def _suffices(self, at: int) -> bool:
         """Whether some domain would take the pod set if all up to this one of the priorities were gone."""
         _, freed = self._up_to(at)
-        return int(self.outlook.domains(freed, self._claimed(int(self._priorities[at]))).max(initial=0)) >= self.need
+        return (
+            int(self.outlook.bound_domains(freed, self._claimed(int(self._priorities[at]))).max(initial=0)) >= self.need
+        )
 
     def _claimed(self, most: int) -> Ints | None:
         """By leaf, for how many pods there are devices once all up to a priority are gone; None: for as many as now."""
-        return None if self.relief is None else self.relief.counts(most)
+        return None if self.relief is None else self.relief.count_relieved(most)
 
     def _ranked(self, up_to: int, *, by_count: bool) -> Iterator[CandidateDomain]:
         outlook, need, owner = self.outlook, self.need, self.outlook.owner
         (rows, freed), most = self._up_to(up_to), int(self._priorities[up_to])
         claimed = self._claimed(most)
-        now, then = outlook.leaves(), outlook.leaves(freed, claimed)
+        now, then = outlook.bound_leaves(), outlook.bound_leaves(freed, claimed)
         gain, cost = then - now, self._costs(rows, by_count=by_count)
-        enough = outlook.domains(freed, claimed) >= need
+        enough = outlook.bound_domains(freed, claimed) >= need
         have = outlook.summed(now)
         leaves = (enough[owner] & (gain > 0)).nonzero()[0]
         # Greedy within a domain: nodes by what a freed pod costs there, until as many are freed as lack.
@@ -189,14 +191,14 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
     def owners_on(self, region: CandidateDomain) -> dict[str, list[str]]:
         """By node of a region, the candidates that hold something there."""
         found: dict[str, list[str]] = {}
-        rows = self.rows.of(np.isin(self.rows.leaf, region.leaves))
-        rows = rows.of(self.occupancy.priority[rows.owner] <= region.most)
+        rows = self.rows.select_rows(np.isin(self.rows.leaf, region.leaves))
+        rows = rows.select_rows(self.occupancy.priority[rows.owner] <= region.most)
         names, keys = self.outlook.tree.names, self.occupancy.keys
         for leaf, owner in sorted(set(zip(rows.leaf.tolist(), rows.owner.tolist(), strict=True))):
             found.setdefault(names[leaf], []).append(keys[owner])
         return found
 
-    def nodes(self, *, by_count: bool = False) -> list[NodeBound]:
+    def bounded_nodes(self, *, by_count: bool = False) -> list[NodeBound]:
         """Nodes where one pod would fit, by amounts, with candidates gone: the least bound first.
 
         ``by_count``: the one of the least number. Of equal bounds what costs least first, as far as sums tell.
@@ -284,7 +286,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         numbers = {key: self.occupancy.numbers[key] for key in keys if key in self.occupancy.numbers}
         chosen = np.full(len(self.occupancy.keys), -1, np.int64)
         chosen[list(numbers.values())] = np.arange(len(numbers))
-        rows = self.rows.of(chosen[self.rows.owner] >= 0)
+        rows = self.rows.select_rows(chosen[self.rows.owner] >= 0)
         place, where = np.unique(chosen[rows.owner] * self.outlook.tree.size + rows.leaf, return_inverse=True)
         amounts = []
         for name in self.resources:

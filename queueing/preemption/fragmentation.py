@@ -65,7 +65,7 @@ def leftover(
         node = state.nodes.get(name)
         if node is None:
             continue
-        total, free = amount_of(node.allocatable, resources), amount_of(state.free(name), resources)
+        total, free = amount_of(node.allocatable, resources), amount_of(state.free_on_node(name), resources)
         # Before the evictions the node had less free by what is gone; after them it has less by what comes.
         broken += 0 < free - comes.get(name, 0) < total
         broken -= 0 < free - gone.get(name, 0) < total

@@ -25,7 +25,7 @@ from engine.model import PODS, Pod, PodSet
 from engine.numa.fleet import granted
 from engine.preemption.blocks import MachineNeeds, blocks_of, kind_of, wanted
 from engine.preemption.cover import Amount, Item, cheapest
-from engine.preemption.model import NOBODY, Choice, Cost, Key, Landing, NodeRoom, Preemptor, Rules, Victim
+from engine.preemption.model import NOBODY, Choice, ChoiceRules, Cost, Key, Landing, NodeRoom, Preemptor, VictimPod
 from engine.preemption.one_room import OneRoom, least_landing
 from engine.preemption.search import find
 from queueing.preemption.landings import Landings
@@ -37,7 +37,7 @@ EVERYBODY: Final = 1 << 62
 Offer = tuple[int, int, Amount]  # priority, its part of the sum, what a victim gives back of what is short
 
 
-class Holder(msgspec.Struct, frozen=True, gc=False):
+class EvictableUnit(msgspec.Struct, frozen=True, gc=False):
     """A unit that may be taken: its priority, and its workload with those of the pods that are bound.
 
     A node is in one domain, so what the workload has there is the unit's.
@@ -49,7 +49,7 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     workload: str = ""
 
 
-class Pick(NamedTuple):
+class NodePick(NamedTuple):
     """Room for one more pod on a node: whom to take (positions), where it lands, how many devices that frees."""
 
     victims: tuple[int, ...]
@@ -81,32 +81,32 @@ class NodesInside(msgspec.Struct, dict=True):
     state: ClusterState
     pod_set: PodSet
     shape: PodShape
-    rules: Rules
-    _chosen: "dict[tuple[object, ...], Pick | None]" = msgspec.field(default_factory=dict)
+    rules: ChoiceRules
+    _chosen: "dict[tuple[object, ...], NodePick | None]" = msgspec.field(default_factory=dict)
     _bounds: "dict[tuple[object, ...], _Least | None]" = msgspec.field(default_factory=dict)
     _ideals: dict[Layout | None, Landing] = msgspec.field(default_factory=dict)
     _outlines: dict[tuple[str, str], tuple[object, ...]] = msgspec.field(default_factory=dict)  # by node and victim
     _most: dict[tuple[Layout, State, int], int] = msgspec.field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: ClusterState, pod_set: PodSet, rules: Rules) -> "NodesInside | None":
+    def for_pod_set(cls, state: ClusterState, pod_set: PodSet, rules: ChoiceRules) -> "NodesInside | None":
         """None where the inside of machines does not decide about such pods."""
         shape = inner(pod_set.shape)
         return cls(state, pod_set, shape, rules) if shape is not None and state.machines else None
 
-    def victims(self, nodes: Iterable[str], on: Mapping[str, list[Holder]]) -> "Proposed | None":
+    def victims(self, nodes: Iterable[str], on: Mapping[str, list[EvictableUnit]]) -> "Proposed | None":
         """Whom to take so that these nodes take all pods; None where they would not with everybody gone."""
-        rooms = {name: self.room(name, on.get(name, [])) for name in nodes}
+        rooms = {name: self.room_of_node(name, on.get(name, [])) for name in nodes}
         possible = 0
         for room in rooms.values():
-            possible += self.emptied(room)
+            possible += self.count_if_empty(room)
             # The cheap question first: with everybody gone the nodes must
             # take all pods, or the search inside them is in vain.
             if possible >= self.pod_set.count:
                 return _Greedy(self, rooms).run()
         return None
 
-    def price(self, room: NodeRoom, pick: "Pick") -> Key:
+    def price(self, room: NodeRoom, pick: "NodePick") -> Key:
         """What is compared of one more pod on a node, less first: as of a plan for that pod alone."""
         priorities = [room.victims[at].priority for at in pick.victims]
         return self.price_of(priorities, [pick.landing], pick.freed)
@@ -115,27 +115,30 @@ class NodesInside(msgspec.Struct, dict=True):
         """The same of victims of these priorities and of several pods; the last is ``freed``, devices in all."""
         values = list(priorities)
         total = sum([max(value, 0) for value in values])
-        return (*ranked(self.rules, max(values, default=NOBODY), total, len(values), Landings.of(landings)), freed)
+        return (
+            *ranked(self.rules, max(values, default=NOBODY), total, len(values), Landings.count_landings(landings)),
+            freed,
+        )
 
-    def bound(self, room: NodeRoom) -> Key | None:
+    def bound_price(self, room: NodeRoom) -> Key | None:
         """A price that none is less than, by amounts and the best landing of the machine; None where nobody does."""
-        least = self._least(room)
+        least = self._least_victims(room)
         return None if least is None else self._priced(least, self.ideal(room.layout))
 
     def bound_inside(self, room: NodeRoom) -> Key | None:
         """The same with the best landing that so many victims could allow by what zones have and they hold there.
 
-        Where it is known already who has to go, it is ``bound``: asking costs nothing then.
+        Where it is known already who has to go, it is ``bound_price``: asking costs nothing then.
         """
-        least, needs = self._least(room), self._wanted(room.layout)
+        least, needs = self._least_victims(room), self._machine_needs(room.layout)
         if least is None or needs is None or self._outline_of(room) in self._chosen:
-            return self.bound(room)
+            return self.bound_price(room)
         return self._priced(least, least_landing(room, needs, least.cost.highest, least.cost.size))
 
     def _priced(self, least: "_Least", landing: Landing) -> Key:
-        return (*ranked(self.rules, *least.cost, Landings.of([landing])), least.freed)
+        return (*ranked(self.rules, *least.cost, Landings.count_landings([landing])), least.freed)
 
-    def _least(self, room: NodeRoom) -> "_Least | None":
+    def _least_victims(self, room: NodeRoom) -> "_Least | None":
         rows = [(name, amount - room.free.get(name, 0)) for name, amount in self._needs.items()]
         short = [(name, missing) for name, missing in rows if missing > 0]
         if not short:
@@ -185,7 +188,7 @@ class NodesInside(msgspec.Struct, dict=True):
         return self._ideals[layout]
 
     def _best_landing(self, layout: Layout | None) -> Landing:
-        needs = self._wanted(layout)
+        needs = self._machine_needs(layout)
         if layout is None or needs is None:
             return Landing.UNKNOWN
         rows = {name: at for at, name in enumerate(layout.resources)}
@@ -197,20 +200,20 @@ class NodesInside(msgspec.Struct, dict=True):
                 return landing
         return Landing.ACROSS
 
-    def _wanted(self, layout: Layout | None) -> MachineNeeds | None:
+    def _machine_needs(self, layout: Layout | None) -> MachineNeeds | None:
         """What such a pod needs of a machine; None where it can never land there."""
         return wanted(kind_of(layout), self.preemptor)
 
-    def room(self, name: str, holders: Iterable[Holder]) -> NodeRoom:
+    def room_of_node(self, name: str, holders: Iterable[EvictableUnit]) -> NodeRoom:
         """A node with those on it that may be taken."""
-        machine, now = self.state.machines.get(name), self.state.inside(name)
+        machine, now = self.state.machines.get(name), self.state.state_inside(name)
         victims = tuple([victim for holder in holders if (victim := self._victim(name, holder)) is not None])
-        free = self.state.free(name)
+        free = self.state.free_on_node(name)
         if machine is None or now is None:
             return NodeRoom(name, free, victims)
         return NodeRoom(name, free, victims, machine.layout, now, machine.device_ids)
 
-    def _victim(self, name: str, holder: Holder) -> Victim | None:
+    def _victim(self, name: str, holder: EvictableUnit) -> VictimPod | None:
         """What a workload would give back on one node, all its pods and slots there together."""
         requests: dict[str, int] = {}
         uses: list[ZoneUse] = []
@@ -228,14 +231,14 @@ class NodesInside(msgspec.Struct, dict=True):
                     uses += placement.zones
         if not requests:
             return None
-        return Victim(holder.key, holder.priority, requests, NumaPlacement(zones=tuple(uses)))
+        return VictimPod(holder.key, holder.priority, requests, NumaPlacement(zones=tuple(uses)))
 
-    def cheapest(self, room: NodeRoom) -> "Pick | None":
+    def cheapest(self, room: NodeRoom) -> "NodePick | None":
         """The cheapest victims for one more pod; None where nobody's going would do."""
         key = self._outline_of(room)
         if key not in self._chosen:
             found = find(OneRoom(room), self.preemptor, self.rules)
-            pick = None if found is None else Pick(_positions(room, found), found.landing, found.freed)
+            pick = None if found is None else NodePick(_positions(room, found), found.landing, found.freed)
             self._chosen[key] = pick
         return self._chosen[key]
 
@@ -244,14 +247,14 @@ class NodesInside(msgspec.Struct, dict=True):
         free = tuple([room.free.get(name, 0) for name in self._needs])
         return room.layout, room.state, free, tuple([self._outline(room, victim) for victim in room.victims])
 
-    def _outline(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
+    def _outline(self, room: NodeRoom, victim: VictimPod) -> tuple[object, ...]:
         """All that tells one victim from another; which devices are its own only where links matter."""
         found = self._outlines.get((room.node, victim.key))
         if found is None:
             found = self._outlines[room.node, victim.key] = self._outline_anew(room, victim)
         return found
 
-    def _outline_anew(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
+    def _outline_anew(self, room: NodeRoom, victim: VictimPod) -> tuple[object, ...]:
         uses = victim.placement.zones if victim.placement is not None else ()
         # Without links one device is as good as another, so nodes that differ in device numbers alone are equal.
         linked = room.layout is not None and any(room.layout.links)
@@ -273,11 +276,11 @@ class NodesInside(msgspec.Struct, dict=True):
         """Whether the node is known not to take a pod with everybody gone, where `cheapest` would not find out soon."""
         if room.layout is None or self.shape.wish in LENIENT or room.layout.kubelet.policy is TopologyPolicy.SINGLE:
             return False  # more room never harms there
-        return not self.emptied(room)
+        return not self.count_if_empty(room)
 
-    def emptied(self, room: NodeRoom) -> int:
+    def count_if_empty(self, room: NodeRoom) -> int:
         """How many pods the node would take with everybody gone."""
-        room = _without(room, [victim.key for victim in room.victims])
+        room = _node_without(room, [victim.key for victim in room.victims])
         most = min((room.free.get(name, 0) // n for name, n in self._needs.items() if n > 0), default=0)
         most = max(min(most, self.pod_set.count), 0)
         if room.layout is None or room.state is None:
@@ -309,7 +312,7 @@ class _Greedy:
         for name, room in rooms.items():
             for victim in room.victims:
                 self._on.setdefault(victim.key, []).append(name)
-        self._heap: list[tuple[Key, int, int, NodeRoom, Pick | None]] = []
+        self._heap: list[tuple[Key, int, int, NodeRoom, NodePick | None]] = []
         self._pushed = count()  # rooms have no order: one that was looked at again may cost as much as before
         self._taken: dict[str, int] = {}
         self._landed: list[Landing] = []
@@ -337,21 +340,21 @@ class _Greedy:
 
     def _push_bound(self, name: str) -> None:
         room = self._rooms[name]
-        bound = self._inner.bound(room)
+        bound = self._inner.bound_price(room)
         if bound is not None:
             self._push(bound, 2 * self._order[name] + 1, room)
 
-    def _push(self, price: Key, order: int, room: NodeRoom, pick: Pick | None = None) -> None:
+    def _push(self, price: Key, order: int, room: NodeRoom, pick: NodePick | None = None) -> None:
         heapq.heappush(self._heap, (price[:-1], order, next(self._pushed), room, pick))
 
-    def _place_pod(self, room: NodeRoom, pick: Pick) -> None:
+    def _place_pod(self, room: NodeRoom, pick: NodePick) -> None:
         """Have one more pod on a node."""
         rooms, gone = self._rooms, [room.victims[at] for at in pick.victims]
         keys = [victim.key for victim in gone]
         # A workload goes whole: its other nodes have more room now, and their bounds are stale.
         others = {other for key in keys for other in self._on[key]} | {room.node}
         for other in others:
-            rooms[other] = _without(rooms[other], keys)
+            rooms[other] = _node_without(rooms[other], keys)
         self._taken |= {victim.key: victim.priority for victim in gone}
         admitted = self._inner.admitted(rooms[room.node])
         # The kubelet may refuse after all; the victims stay taken, and the node is asked again with what they left.
@@ -367,7 +370,7 @@ def _positions(room: NodeRoom, choice: Choice) -> tuple[int, ...]:
     return tuple([at for at, victim in enumerate(room.victims) if victim.key in keys])
 
 
-def _without(room: NodeRoom, gone: Iterable[str]) -> NodeRoom:
+def _node_without(room: NodeRoom, gone: Iterable[str]) -> NodeRoom:
     """The node with some of its victims gone."""
     keys, free, state = set(gone), dict(room.free), room.state
     uses: list[ZoneUse] = []

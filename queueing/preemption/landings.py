@@ -13,7 +13,7 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.admit import empty
 from engine.kubelet.machine import Layout, NumaPlacement
 from engine.kubelet.rebuild import asked, inner, places_of
-from engine.preemption.model import Landing, Rules
+from engine.preemption.model import ChoiceRules, Landing
 from engine.preemption.search import landing_of
 
 _TRIAL = "\0landing"  # behind the key of a workload: it may hold something already
@@ -28,7 +28,7 @@ class Landings(NamedTuple):
     zone: int = 0
 
     @classmethod
-    def of(cls, landings: Iterable[Landing]) -> "Landings":
+    def count_landings(cls, landings: Iterable[Landing]) -> "Landings":
         """Count them."""
         counts = [0, 0, 0, 0]
         for landing in landings:
@@ -41,7 +41,7 @@ class Landings(NamedTuple):
         """What is compared where priorities and number of victims are equal, less first."""
         return self[:3]
 
-    def score(self, rules: Rules, total: int) -> float:
+    def score(self, rules: ChoiceRules, total: int) -> float:
         """S of Equation 1, with the mean of T over the pods; ``total``: the sum of the victims' priorities."""
         tiers = (Landing.UNKNOWN, Landing.ACROSS, Landing.SOCKET, Landing.ZONE)
         worth = sum(count * rules.scoring.topology(landing) for count, landing in zip(self, tiers, strict=True))
@@ -58,11 +58,11 @@ def landings_of(state: ClusterState, key: str, assignments: Sequence[Assignment]
     try:
         # Reserved as a trial: the engine then decides the zones as it would at an admission.
         state.reserve(key + _TRIAL, assignments)
-        return Landings.of(
+        return Landings.count_landings(
             landing
             for part in inside
             for node, count in _nodes(part)
-            for landing in _on(state, key + _TRIAL, part.pod_set, node, count)
+            for landing in _landings_on_node(state, key + _TRIAL, part.pod_set, node, count)
         )
     finally:
         state.rollback(checkpoint)
@@ -82,7 +82,7 @@ def crossing_without_need(state: ClusterState, key: str, assignments: Sequence[A
         for part in inside:
             needs: dict[int, bool] = {}  # by layout
             for node, count in _nodes(part):
-                across = _on(state, key + _TRIAL, part.pod_set, node, count).count(Landing.ACROSS)
+                across = _landings_on_node(state, key + _TRIAL, part.pod_set, node, count).count(Landing.ACROSS)
                 if across and part.shape is not None:
                     layout = state.machines[node].layout
                     if id(layout) not in needs:
@@ -100,7 +100,7 @@ def _nodes(part: Assignment) -> list[tuple[str, int]]:
     return [on for piece in part.slices for on in piece.nodes]
 
 
-def _on(state: ClusterState, key: str, pod_set: str, node: str, count: int) -> list[Landing]:
+def _landings_on_node(state: ClusterState, key: str, pod_set: str, node: str, count: int) -> list[Landing]:
     """Of the pods on one node; those that its kubelet is not known to take are the worst."""
     machine = state.machines.get(node)
     placements = state.placements(key, pod_set, node) if machine is not None else ()

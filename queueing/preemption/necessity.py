@@ -24,13 +24,13 @@ class NecessityProof(msgspec.Struct):
     def start(self, state: ClusterState, taken: Iterable[str]) -> None:
         """Look at the state while all of ``taken`` are out."""
         site = self.site
-        outlook = UpperBounds.of(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
+        outlook = UpperBounds.compute_bounds(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
         if outlook is None:
             return
         # Copied: victims that turn out not to be needed are charged
         # back here, while the engine's columns stay as they are.
         self._free = [free.copy() for free in outlook.free]
-        self._fits = outlook.leaves()
+        self._fits = outlook.bound_leaves()
         self._held = site.holdings(taken)
 
     def surely(self, key: str) -> bool:

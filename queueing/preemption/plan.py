@@ -5,14 +5,14 @@ from functools import cached_property
 import msgspec
 
 from engine.cluster.assignment import Assignment
-from engine.preemption.model import Key, Rules
+from engine.preemption.model import ChoiceRules, Key
 from engine.reasons import Reason
 from queueing.preemption.fragmentation import NOTHING, Fragmentation
 from queueing.preemption.landings import Landings
 from queueing.queues.eviction_units import Path, is_pod
 
 
-class Victim(msgspec.Struct, frozen=True, gc=False):
+class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
     """A workload or pod that is to make room, and by which rule.
 
     ``domains``: it loses the slices that it has in these, each of them a victim of its own in sums and numbers; () it
@@ -39,12 +39,12 @@ class Victim(msgspec.Struct, frozen=True, gc=False):
 class Plan(msgspec.Struct, frozen=True, dict=True):
     """Evict these; then the workload goes there. ``landings``: of its pods inside their nodes, where that counts."""
 
-    victims: tuple[Victim, ...]
+    victims: tuple[PlannedVictim, ...]
     assignments: tuple[Assignment, ...]
     leftover: Fragmentation = NOTHING
     landings: Landings | None = None
 
-    def key(self, rules: Rules) -> Key:
+    def key(self, rules: ChoiceRules) -> Key:
         """What is compared, less first."""
         return (*ranked(rules, *self.cost, self.landings), *self.leftover)
 
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
         return max(victim.priority for victim in self.victims), total, sum(victim.units for victim in self.victims)
 
 
-def ranked(rules: Rules, highest: int, total: int, size: int, landings: Landings | None = None) -> Key:
+def ranked(rules: ChoiceRules, highest: int, total: int, size: int, landings: Landings | None = None) -> Key:
     """What is compared of victims and of where the preemptor lands, less first.
 
     A negative priority counts as 0 in the sum. Where the number comes first, S weighs the sum and the landing against

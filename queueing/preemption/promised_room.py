@@ -29,7 +29,7 @@ from engine.kubelet.rebuild import inner
 from engine.model import PODS
 from engine.results import Refusal
 from queueing.model import looks_at_pods
-from queueing.preemption.plan import Plan, Victim
+from queueing.preemption.plan import Plan, PlannedVictim
 from queueing.preemption.search import plan
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment, put
@@ -89,7 +89,7 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         if twice not in self._left:
             # For one that looks at other pods, a slot that is left out would be a pod that it does not see.
             looks = any(looks_at_pods(pod_set) for _, parts in self.option.parts for pod_set in parts)
-            self._left[twice] = {} if looks else _left(self.state, self.queues, twice)
+            self._left[twice] = {} if looks else _uncovered_slots(self.state, self.queues, twice)
         checkpoint = self.state.begin()
         try:
             for key, parts in self._left[twice].items():
@@ -98,23 +98,25 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         finally:
             self.state.rollback(checkpoint)
 
-    def spared(self, assignments: Sequence[Assignment], victims: Collection[Victim] = ()) -> bool:
+    def spared(self, assignments: Sequence[Assignment], victims: Collection[PlannedVictim] = ()) -> bool:
         """Whether the kubelets of these nodes would still take those who are promised room there.
 
         A slot that fits in no zone before its victims are gone is counted in amounts alone until then.
         """
         # Three sets before the trial: on most clusters one of them is empty, and nothing is tried.
         names = self.state.machines.keys() & _nodes(assignments)
-        promised = names and {name for key in self.queues.promised() for name in _nodes(self._parts(key))}
+        promised = names and {
+            name for key in self.queues.promised() for name in _nodes(self._promised_assignments(key))
+        }
         # Victims that lose some slices keep pods on their nodes; what
         # those leave is not worked out here, so the plan passes.
         parted = any(victim.domains for victim in victims)
         return parted or not (names and promised and names & promised) or self._lasts(assignments, victims)
 
-    def _parts(self, key: str) -> tuple[Assignment, ...]:
+    def _promised_assignments(self, key: str) -> tuple[Assignment, ...]:
         return tuple(self.state.assignments(key).values())
 
-    def _lasts(self, assignments: Sequence[Assignment], victims: Collection[Victim] = ()) -> bool:
+    def _lasts(self, assignments: Sequence[Assignment], victims: Collection[PlannedVictim] = ()) -> bool:
         """Whether this and what is promised fit together once all victims are gone, whoever comes first."""
         if any(victim.domains for victim in victims):
             return False
@@ -129,14 +131,14 @@ class PromisedRoom(msgspec.Struct, frozen=True):
                 state.release_all(order)
                 for one, parts in order.items():
                     state.reserve(one, parts)
-                if not all(_taken(state, one, part, names) for one, parts in order.items() for part in parts):
+                if not all(_can_take_slots(state, one, part, names) for one, parts in order.items() for part in parts):
                     return False
-            return all(min(state.free(name).values(), default=0) >= 0 for name in names)
+            return all(min(state.free_on_node(name).values(), default=0) >= 0 for name in names)
         finally:
             state.rollback(checkpoint)
 
 
-def _left(state: ClusterState, queues: Queues, twice: Collection[str]) -> Slots:
+def _uncovered_slots(state: ClusterState, queues: Queues, twice: Collection[str]) -> Slots:
     """What counts of what is promised, of those of whose slots some are covered."""
     held = {key: tuple(state.assignments(key).values()) for key in queues.promised()}
     names = [name for name in _nodes(part for parts in held.values() for part in parts) if name not in twice]
@@ -148,9 +150,9 @@ def _left(state: ClusterState, queues: Queues, twice: Collection[str]) -> Slots:
         # Measured without what is promised: else a gain would be what
         # is left after the promise, not what the victims give.
         state.release_all(held)
-        before = {name: _Room.of(state, name) for name in names}
+        before = {name: _Room.room_on_node(state, name) for name in names}
         _take_out(state, queues, _going(queues))
-        gains = {name: _Room.of(state, name).less(before[name]) for name in names}
+        gains = {name: _Room.room_on_node(state, name).less(before[name]) for name in names}
         for key, parts in held.items():
             state.reserve(key, parts)
         return {key: left for key, parts in held.items() if (left := _uncovered(state, key, parts, gains)) is not None}
@@ -165,12 +167,12 @@ def _going(queues: Queues) -> list[str]:
 
 
 def _take_out(state: ClusterState, queues: Queues, units: Iterable[str]) -> None:
-    for pod in sorted(pod for unit in units for pod in queues.holder(unit).pods):
+    for pod in sorted(pod for unit in units for pod in queues.entry_of_unit(unit).pods):
         state.remove_pod(pod)
     state.release_all(units)
 
 
-def _taken(state: ClusterState, key: str, part: Assignment, names: Collection[str]) -> bool:
+def _can_take_slots(state: ClusterState, key: str, part: Assignment, names: Collection[str]) -> bool:
     """Whether the kubelets of some nodes would take all slots there."""
     if inner(part.shape) is None:
         return True
@@ -192,19 +194,19 @@ class _Room(msgspec.Struct):
     zones: dict[int, Amounts] = msgspec.field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: ClusterState, name: str) -> "_Room":
-        machine, inside = state.machines.get(name), state.inside(name)
+    def room_on_node(cls, state: ClusterState, name: str) -> "_Room":
+        machine, inside = state.machines.get(name), state.state_inside(name)
         if machine is None or inside is None:
-            return cls(state.free(name))
+            return cls(state.free_on_node(name))
         zones, resources = machine.layout.zones, machine.layout.resources
         free = {zone.id: dict(zip(resources, row, strict=True)) for zone, row in zip(zones, inside.free, strict=True)}
-        return cls(state.free(name), free)
+        return cls(state.free_on_node(name), free)
 
     def less(self, other: "_Room") -> "_Room":
         zones = {zone: _less(row, other.zones.get(zone, {})) for zone, row in self.zones.items()}
         return _Room(_less(self.amounts, other.amounts), zones)
 
-    def covers(self, takes: Amounts, placement: NumaPlacement | None) -> bool:
+    def take_slot(self, takes: Amounts, placement: NumaPlacement | None) -> bool:
         """Take a slot off, if there is room for it."""
         uses = {use.zone: use.amounts for use in placement.zones} if placement is not None else {}
         rows = [(self.amounts, takes), *((self.zones.get(zone, {}), amounts) for zone, amounts in uses.items())]
@@ -244,7 +246,7 @@ def _covered(state: ClusterState, key: str, part: Assignment, name: str, gain: _
     takes = {PODS: 1, **part.takes}
     count = state.unclaimed_on(key, part.pod_set, name)
     slots = places[:count] if zoned else (None,) * count
-    return sum(gain.covers(takes, place) for place in slots)
+    return sum(gain.take_slot(takes, place) for place in slots)
 
 
 def _reduced(slices: Iterable[Slice], covered: Mapping[str, int]) -> Iterator[Slice]:

@@ -20,9 +20,9 @@ import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.preemption.every_subset import every_subset
-from engine.preemption.model import Key, NodeRoom, Rules
+from engine.preemption.model import ChoiceRules, Key, NodeRoom
 from queueing.preemption.domains import SAME, CandidateDomain, CandidateDomains, NodeBound
-from queueing.preemption.inside_nodes import Holder, NodesInside, Pick, Proposed
+from queueing.preemption.inside_nodes import EvictableUnit, NodePick, NodesInside, Proposed
 from queueing.preemption.landings import Landings
 from queueing.preemption.plan import ranked
 from queueing.queues.queues import Queues
@@ -52,11 +52,13 @@ class Proposals(msgspec.Struct):
     state: ClusterState
     queues: Queues
     site: CandidateDomains
-    rules: Rules
-    _holders: dict[str, Holder] = msgspec.field(default_factory=dict)  # while all are as they were when it was asked
+    rules: ChoiceRules
+    _holders: dict[str, EvictableUnit] = msgspec.field(
+        default_factory=dict
+    )  # while all are as they were when it was asked
 
     def __iter__(self) -> Iterator[Proposal]:
-        site, inner = self.site, NodesInside.of(self.state, self.site.outlook.pod_set, self.rules)
+        site, inner = self.site, NodesInside.for_pod_set(self.state, self.site.outlook.pod_set, self.rules)
         # Devices of claims come free by counts that no node's inside knows, so sums decide.
         if inner is None or site.relief is not None:
             yield from self._by_sums(every=inner is not None)
@@ -78,14 +80,16 @@ class Proposals(msgspec.Struct):
 
     def _of_all_sets(self, inner: NodesInside) -> Iterator[Proposal]:
         """The one set of the highest S (`engine.preemption.every_subset`)."""
-        rooms = [self.room(inner, leaf) for leaf in sorted(set(self.site.rows.leaf.tolist()))]
+        rooms = [self.room_of_leaf(inner, leaf) for leaf in sorted(set(self.site.rows.leaf.tolist()))]
         found = every_subset(rooms, inner.preemptor, self.rules)
         if found is not None:
             yield Proposal(([victim.key for victim in found.victims],), found.cost.highest, 0.0)
 
-    def room(self, inner: NodesInside, leaf: int) -> NodeRoom:
+    def room_of_leaf(self, inner: NodesInside, leaf: int) -> NodeRoom:
         """A node by its leaf, with the candidates there."""
-        return inner.room(self.site.outlook.tree.names[leaf], map(self.holder, self.site.owners_of(leaf)))
+        return inner.room_of_node(
+            self.site.outlook.tree.names[leaf], map(self.holder_of_unit, self.site.owners_of(leaf))
+        )
 
     def _by_sums(self, *, every: bool = False) -> Iterator[Proposal]:
         site = self.site
@@ -109,7 +113,7 @@ class Proposals(msgspec.Struct):
                     continue
                 sets = chosen.keys, site.keys(region.wide)
                 found.append((chosen.price, number, Proposal(sets, region.most, region.cost, chosen.price)))
-                least = min(least, site.cost(self.queues.holder(key).workload.priority for key in chosen.keys))
+                least = min(least, site.cost(self.queues.entry_of_unit(key).workload.priority for key in chosen.keys))
                 nodes += len(region.leaves)
                 if chosen.price < best:
                     best, settled = chosen.price, chosen.settled
@@ -121,16 +125,16 @@ class Proposals(msgspec.Struct):
         """Whom the kubelets of a domain need gone; None where they would not take the pods anyway."""
         outlook = self.site.outlook
         leaves = [leaf for leaf in region.leaves.tolist() if outlook.passing[leaf]][:most_nodes]
-        on = {name: [self.holder(key) for key in keys] for name, keys in self.site.owners_on(region).items()}
+        on = {name: [self.holder_of_unit(key) for key in keys] for name, keys in self.site.owners_on(region).items()}
         return inner.victims([outlook.tree.names[leaf] for leaf in leaves], on)
 
-    def holder(self, key: str) -> Holder:
+    def holder_of_unit(self, key: str) -> EvictableUnit:
         """A unit by its key, with its bound pods."""
         found = self._holders.get(key)
         if found is None:
-            other = self.queues.holder(key)
+            other = self.queues.entry_of_unit(key)
             pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
-            found = self._holders[key] = Holder(key, other.workload.priority, tuple(pods), other.workload.key)
+            found = self._holders[key] = EvictableUnit(key, other.workload.priority, tuple(pods), other.workload.key)
         return found
 
 
@@ -146,11 +150,16 @@ class _Node(NamedTuple):
     number: int
     bounds: tuple[Key, ...]  # by sums, by amounts, by zones, as far as looked
     room: NodeRoom | None = None
-    pick: Pick | None = None
+    pick: NodePick | None = None
 
     @classmethod
-    def at(
-        cls, number: int, price: Key, bounds: tuple[Key, ...], room: NodeRoom | None = None, pick: Pick | None = None
+    def node_with_bounds(
+        cls,
+        number: int,
+        price: Key,
+        bounds: tuple[Key, ...],
+        room: NodeRoom | None = None,
+        pick: NodePick | None = None,
     ) -> "_Node":
         """Set ``after``."""
         after = next((2 - at for at, bound in enumerate(bounds[:2]) if bound == price), 0)
@@ -166,11 +175,13 @@ class OnePod:
 
     def __iter__(self) -> Iterator[Proposal]:
         rules = self._of.rules
-        nodes = self._site.nodes(by_count=rules.by_count)
+        nodes = self._site.bounded_nodes(by_count=rules.by_count)
         # Nodes that are not looked at may take the pod, so nothing is said of hopelessness any more.
         if len(nodes) > MOST_NODES:
             self.hopeless, nodes = False, nodes[:MOST_NODES]
-        heap = [_Node.at(number, bound, (bound,)) for number, bound in enumerate(map(self._bound, nodes))]
+        heap = [
+            _Node.node_with_bounds(number, bound, (bound,)) for number, bound in enumerate(map(self._bound_node, nodes))
+        ]
         heapq.heapify(heap)
         while heap:
             node = heapq.heappop(heap)
@@ -185,8 +196,8 @@ class OnePod:
         """A node after the next look at it: by its victims' amounts, by its zones, by its kubelet; None: it is out."""
         inner, room = self._inner, node.room
         if room is None:
-            room = self._of.room(inner, leaf)
-            bound = inner.bound(room)
+            room = self._of.room_of_leaf(inner, leaf)
+            bound = inner.bound_price(room)
         elif len(node.bounds) == 2:
             bound = inner.bound_inside(room)
         else:
@@ -194,14 +205,14 @@ class OnePod:
             self.hopeless &= pick is None
             if pick is None or not pick.victims:
                 return None
-            return _Node.at(node.number, inner.price(room, pick), node.bounds, room, pick)
+            return _Node.node_with_bounds(node.number, inner.price(room, pick), node.bounds, room, pick)
         if bound is None:
             return None
         # Bounds never fall with a closer look: the heap relies on it, and each is computed in another way.
         bound = max(bound, node.price)
-        return _Node.at(node.number, bound, (*node.bounds, bound), room)
+        return _Node.node_with_bounds(node.number, bound, (*node.bounds, bound), room)
 
-    def _bound(self, node: NodeBound) -> Key:
+    def _bound_node(self, node: NodeBound) -> Key:
         machine = self._of.state.machines.get(self._site.outlook.tree.names[node.leaf])
-        ideal = Landings.of([self._inner.ideal(None if machine is None else machine.layout)])
+        ideal = Landings.count_landings([self._inner.ideal(None if machine is None else machine.layout)])
         return (*ranked(self._of.rules, node.highest, node.total, node.size, ideal), node.freed)

@@ -17,7 +17,7 @@ from engine.cluster.state import ClusterState
 from engine.placement.upper_bounds import UpperBounds
 from queueing.preemption.simulate import SimulatedRemoval
 from queueing.queues.eviction_units import holder_of, is_pod
-from queueing.queues.usage import FlavorUsage, Mask
+from queueing.queues.usage import FlavorRows, Mask
 
 
 class DeviceHolder(NamedTuple):
@@ -43,23 +43,25 @@ class DeviceRelief(msgspec.Struct, frozen=True):
     _counts: dict[int, Ints] = msgspec.field(default_factory=dict)  # while all are as they were when it was asked
 
     @classmethod
-    def of(
-        cls, taking: SimulatedRemoval, outlook: UpperBounds, usage: FlavorUsage, eligible: Mask
+    def from_removal(
+        cls, taking: SimulatedRemoval, outlook: UpperBounds, usage: FlavorRows, eligible: Mask
     ) -> "DeviceRelief | None":
         """None where no device comes free by anybody's going, or none is asked for."""
         ask = outlook.pod_set.devices
         if ask is None:
             return None
         found = [
-            DeviceHolder(number, int(usage.priority[number]), pods, slots, taking.devices(unit, taking.pods(unit)))
+            DeviceHolder(
+                number, int(usage.priority[number]), pods, slots, taking.count_devices(unit, taking.pods_of_unit(unit))
+            )
             for number in eligible.nonzero()[0].tolist()
             if not is_pod(unit := usage.keys[number])
-            for pods, slots in (_held(taking, unit),)
+            for pods, slots in (_devices_of_unit(taking, unit),)
             if pods or slots
         ]
         return cls(taking.state, outlook, ask, tuple(found)) if found else None
 
-    def counts(self, most: int) -> Ints:
+    def count_relieved(self, most: int) -> Ints:
         """``(leaves,) int64``: pods for which there would be devices, were all gone up to a priority."""
         found = self._counts.get(most)
         if found is None:
@@ -82,15 +84,17 @@ class DeviceRelief(msgspec.Struct, frozen=True):
         return found
 
 
-def _held(taking: SimulatedRemoval, unit: str) -> tuple[frozenset[str], tuple[tuple[str, DeviceAsk, int], ...]]:
-    pods, known = taking.pods(unit), taking.state.cluster.devices.holders.pods
+def _devices_of_unit(
+    taking: SimulatedRemoval, unit: str
+) -> tuple[frozenset[str], tuple[tuple[str, DeviceAsk, int], ...]]:
+    pods, known = taking.pods_of_unit(unit), taking.state.cluster.devices.holders.reserved_pods
     waiting = [(pod.node, pod.devices, 1) for pod in pods if pod.devices is not None]
     return frozenset([pod.key for pod in pods if pod.key in known]), (*waiting, *_slots(taking, unit))
 
 
 def _slots(taking: SimulatedRemoval, unit: str) -> Iterator[tuple[str, DeviceAsk, int]]:
     """(node, what is kept there, for how many slots of a unit that no pod fills)."""
-    nodes = taking.nodes(unit)
+    nodes = taking.nodes_of_unit(unit)
     for slots in taking.state.ledger.held.get(holder_of(unit), {}).values():
         ask = slots.assignment.devices
         for node, units in slots.promised.items():

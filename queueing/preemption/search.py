@@ -30,7 +30,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.model import Pod
 from engine.placement.upper_bounds import UpperBounds
-from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import ChoiceRules as VictimRules
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.preemption.candidates import Candidates, Mode, modes
@@ -39,7 +39,7 @@ from queueing.preemption.fragmentation import CLAIMED, Fragmentation, counted, l
 from queueing.preemption.fragmentation import held as held_on
 from queueing.preemption.landings import landings_of
 from queueing.preemption.necessity import NecessityProof
-from queueing.preemption.plan import Plan, Victim
+from queueing.preemption.plan import Plan, PlannedVictim
 from queueing.preemption.proposals import Proposal, Proposals
 from queueing.preemption.relief import DeviceRelief
 from queueing.preemption.simulate import RemovedUnit, SimulatedRemoval
@@ -96,7 +96,7 @@ def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan |
         # limit no plan is better than one that a budget refuses half way.
         while (found := search()) is not None and len(kept) < MOST_KEPT:
             victims = [(victim.priority, victim.key) for victim in found.victims if not victim.domains]
-            over = budgets.over(victims, queues.evicting)
+            over = budgets.exceeded_budget(victims, queues.evicting)
             if over is None:
                 return found
             kept.append(over)
@@ -130,16 +130,16 @@ class _Search:
             return None
         refused = put(self.state, self.entry.workload.key, self.option)
         if not isinstance(refused, Refusal):
-            return self._tried()  # only quota is lacking
+            return self._try_sets()  # only quota is lacking
         # Nobody's going makes a level, a label or a volume appear.
         if refused.reason not in HELPED:
             return None
-        best, several = self._best(refused), sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1
+        best, several = self._best_plan(refused), sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1
         if best is None and several:
             best = self._one_by_one() or self._ever_more()
         return self._refined(best, several=several)
 
-    def _best(self, refused: Refusal) -> Plan | None:
+    def _best_plan(self, refused: Refusal) -> Plan | None:
         """The best plan among the cheapest domains for the pod set that was refused."""
         site = self._site(refused)
         best: Plan | None = None
@@ -151,7 +151,7 @@ class _Search:
                 break
             # The proof adds up counts of nodes; where a leaf is a domain of several nodes it says nothing.
             self._needed = NecessityProof(site) if site.outlook.by_host else None
-            found = self._tried(*proposal.sets)
+            found = self._try_sets(*proposal.sets)
             if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
                 best = found
         return best
@@ -177,21 +177,21 @@ class _Search:
         for flavor, pod_sets in self.option.parts:
             for pod_set in pod_sets:
                 if pod_set.name == refused.pod_set:
-                    outlook = UpperBounds.of(self.state, flavor, pod_set, claims=True)
+                    outlook = UpperBounds.compute_bounds(self.state, flavor, pod_set, claims=True)
                     occupancy = self.queues.holders.usage(self.state, flavor)
                     if outlook is not None and occupancy is not None:
                         eligible = self.candidates.eligible(occupancy)
-                        relief = DeviceRelief.of(self.removal, outlook, occupancy, eligible)
+                        relief = DeviceRelief.from_removal(self.removal, outlook, occupancy, eligible)
                         return CandidateDomains(outlook, occupancy, eligible, relief)
         return None
 
     def _ever_more(self) -> Plan | None:
         """Several pod sets for which that finds nothing: ever more victims, the least important first."""
         self._needed = None
-        order = sorted(self.candidates.units(), key=self.candidates.importance)
+        order = sorted(self.candidates.all_units(), key=self.candidates.importance)
         # Powers of two: each try places all pod sets, and `_cut` spares whom the larger step took in vain.
         sizes = [1 << power for power in range(2, 1 + max(2, len(order).bit_length()))]
-        return self._tried(*(order[:size] for size in sizes))
+        return self._try_sets(*(order[:size] for size in sizes))
 
     def _one_by_one(self) -> Plan | None:
         """Room for one pod set after the other, each in the domain where that costs least, beside those before it."""
@@ -208,8 +208,8 @@ class _Search:
                     # one are ranked, or both would count the same room.
                     state.reserve(key, before)
                     site = self._site(found)
-                    state.release(key)
-                    beside = None if site is None else self._beside(site, option, taken)
+                    state.release_workload(key)
+                    beside = None if site is None else self._place_last_pod_set(site, option, taken)
                     if beside is None:
                         return None
                     found = beside
@@ -217,9 +217,9 @@ class _Search:
         finally:
             state.rollback(checkpoint)
             quotas.rollback(depth)
-        return self._tried(list(taken))
+        return self._try_sets(list(taken))
 
-    def _beside(
+    def _place_last_pod_set(
         self, site: CandidateDomains, option: FlavorAssignment, taken: dict[str, RemovedUnit]
     ) -> tuple[Assignment, ...] | None:
         """Take out the victims of the cheapest domain that then takes the last pod set of an option."""
@@ -247,7 +247,7 @@ class _Search:
             return best  # slots that no pod is in yet might be thought elsewhere inside their nodes
         most = None if best is None or self._rules.by_count else best.cost[0]
         units = self.candidates.few(FEW_OF_SEVERAL if several else FEW, most)
-        priorities = [self.queues.holder(unit).workload.priority for unit in units]
+        priorities = [self.queues.entry_of_unit(unit).workload.priority for unit in units]
         resources = self._resources
         frees = [self._frees(unit) for unit in units]
         self._needed = None
@@ -257,16 +257,16 @@ class _Search:
         for chosen in subsets(priorities, frees, self._rules):
             if best is not None and (*chosen.key, chosen.freed, mended) >= best.key(self._rules):
                 break
-            found = self._tried([units[at] for at in chosen.members])
+            found = self._try_sets([units[at] for at in chosen.members])
             if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
                 best = found
         return best
 
     def _frees(self, unit: str) -> int:
         """What a unit that is in the state gives up of what counts."""
-        pods = self.removal.pods(unit)
-        amounts = self.removal.holds(unit, pods, self._resources)
-        return sum(amounts.values()) + (self.removal.devices(unit, pods) if CLAIMED in self._resources else 0)
+        pods = self.removal.pods_of_unit(unit)
+        amounts = self.removal.amounts_by_node(unit, pods, self._resources)
+        return sum(amounts.values()) + (self.removal.count_devices(unit, pods) if CLAIMED in self._resources else 0)
 
     @cached_property
     def _resources(self) -> frozenset[str]:
@@ -275,16 +275,16 @@ class _Search:
 
     # -- trying -----------------------------------------------------------------------------------------------
 
-    def _tried(self, *sets: list[str]) -> Plan | None:
+    def _try_sets(self, *sets: list[str]) -> Plan | None:
         """The plan that evicts the first of these sets that suffices, victims for quota added, cut to the needed."""
         quotas, state = self.queues.quotas, self.state
         depth, checkpoint = quotas.begin(), state.begin()
         taken: dict[str, RemovedUnit] = {}
         try:
-            placed = self._placed() if not sets else None
+            placed = self._place_option() if not sets else None
             for keys in sets:
                 if self.removal.take_all(keys, taken):
-                    placed = self._placed()
+                    placed = self._place_option()
                 if placed is not None:
                     break
             if placed is None:
@@ -301,7 +301,7 @@ class _Search:
             state.rollback(checkpoint)
             quotas.rollback(depth)
 
-    def _placed(self) -> tuple[Assignment, ...] | None:
+    def _place_option(self) -> tuple[Assignment, ...] | None:
         found = put(self.state, self.entry.workload.key, self.option)
         return None if isinstance(found, Refusal) else found
 
@@ -319,7 +319,7 @@ class _Search:
                 continue
             depth, checkpoint = quotas.begin(), state.begin()
             # Quota alone is asked before pods are put back: it costs far less than a placement.
-            self.removal.give_back(key, taken[key].held)
+            self.removal.restore_quota(key, taken[key].held)
             without = None
             if self.removal.quota_fits():
                 # Slots before pods: a pod that comes back takes its own slot, and would count beside it otherwise.
@@ -327,7 +327,7 @@ class _Search:
                     self.removal.reserve_rest(holder_of(key), (unit for unit in taken if unit != key))
                 for pod in taken[key].pods:
                     state.set_pod(pod)
-                without = self._placed()
+                without = self._place_option()
             if without is not None:
                 placed = without
                 quotas.commit(depth)
@@ -338,20 +338,20 @@ class _Search:
             else:
                 state.rollback(checkpoint)
                 quotas.rollback(depth)
-        assignments = self._placed() if placed is None else placed
+        assignments = self._place_option() if placed is None else placed
         if assignments is None:
             return None
         landings = landings_of(state, self.entry.workload.key, assignments)
-        return Plan(tuple(self._victims(taken)), assignments, self._left(taken, assignments), landings)
+        return Plan(tuple(self._victims(taken)), assignments, self._fragmentation_left(taken, assignments), landings)
 
-    def _left(self, taken: Mapping[str, RemovedUnit], assignments: Sequence[Assignment]) -> Fragmentation:
+    def _fragmentation_left(self, taken: Mapping[str, RemovedUnit], assignments: Sequence[Assignment]) -> Fragmentation:
         """What is left fragmented, while these are out of the state."""
         resources, parts, pods = self._resources, list[Assignment](), list[Pod]()
         for unit, one in taken.items():
             if is_pod(unit):
                 pods += one.pods
             else:
-                parts += self.removal.parts(unit)
+                parts += self.removal.slots_of_unit(unit)
         gone = held_on(parts, pods, resources)
         devices = sum(one.devices for one in taken.values()) if CLAIMED in resources else 0
         left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
@@ -364,10 +364,10 @@ class _Search:
         gives = sum(amount / wanted[key] for key, amount in given.amounts.items() if wanted.get(key))
         return -gives, *self.candidates.importance(unit)
 
-    def _victims(self, units: Iterable[str]) -> Iterator[Victim]:
+    def _victims(self, units: Iterable[str]) -> Iterator[PlannedVictim]:
         """Workloads and pods; one that would lose all, or more than it can do without, goes whole."""
         for key, of_it in groupby(sorted(units, key=holder_of), key=holder_of):
-            other = self.queues.holder(key)
+            other = self.queues.entry_of_unit(key)
             workload, domains = other.workload, tuple(filter(None, map(domain_of, of_it)))
             left = sum(part.count for part in split(self.removal.before[key], domains)[0]) if domains else 0
             # Below its least number of pods the rest is of no use to it.
@@ -376,4 +376,4 @@ class _Search:
             own = other.queue == self.entry.queue
             reason = Reason.IN_CLUSTER_QUEUE if own else self.candidates.mode.reason
             reason = Reason.OUTSIDE_QUEUES if other.outside is not None else reason
-            yield Victim(workload.key, workload.uid, workload.priority, reason, domains)
+            yield PlannedVictim(workload.key, workload.uid, workload.priority, reason, domains)

@@ -61,7 +61,7 @@ class SimulatedRemoval:
 
     def _lacks(self) -> dict[FlavorResource, int]:
         """How much of which quota is lacking."""
-        amounts, left = self.option.asked, self.limits.left
+        amounts, left = self.option.asked, self.limits.amount_left
         return {key: amount - have for key, amount in amounts.items() if amount > (have := left(key))}
 
     def _more(self, gone: int, lacked: dict[FlavorResource, int]) -> int:
@@ -76,14 +76,14 @@ class SimulatedRemoval:
         """Whether the quota suffices as things are."""
         quotas, queue, option = self.queues.quotas, self.entry.queue, self.option
         borrows = not self.candidates.mode.borrowing and quotas.borrows(queue, option.amounts)
-        return not borrows and self.limits.fits(option.asked)
+        return not borrows and self.limits.fits_limits(option.asked)
 
     def take_all(self, units: Iterable[str], taken: dict[str, RemovedUnit]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""
         # In order of importance: whether a queue may still be taken from depends on who was taken before.
         ranked = sorted({unit: None for unit in units if unit not in taken}, key=self.candidates.importance)
         # Noted before anything is taken: afterwards the quotas do not know it any more.
-        held = {unit: self._given(unit) for unit in ranked}
+        held = {unit: self._quota_of_unit(unit) for unit in ranked}
         gone = self._take_each(ranked)
         whole: list[str] = []
         for unit in gone:
@@ -91,8 +91,8 @@ class SimulatedRemoval:
             # The assignments before its first unit went: slices are split from these, whichever of them goes next.
             if key not in self.before:
                 self.before[key] = tuple(self.state.assignments(key).values())
-            pods = self.pods(unit)
-            taken[unit] = RemovedUnit(held[unit], pods, self.devices(unit, pods) if pods else 0)
+            pods = self.pods_of_unit(unit)
+            taken[unit] = RemovedUnit(held[unit], pods, self.count_devices(unit, pods) if pods else 0)
             for pod in pods:
                 self.state.remove_pod(pod.key, deallocated=not is_pod(unit))
             if not domain_of(unit):
@@ -118,11 +118,11 @@ class SimulatedRemoval:
             return True
         quotas, key = self.queues.quotas, holder_of(unit)
         held = quotas.held.get(key)
-        given = self._given(unit)
+        given = self._quota_of_unit(unit)
         if held is None or given is None:
             return False
         if held.queue != self.entry.queue:
-            if not any(self.queues.leaving.over(held.queue, name) > 0 for name in self.option.amounts):
+            if not any(self.queues.leaving.overuse_left(held.queue, name) > 0 for name in self.option.amounts):
                 return False
             if self.candidates.spared(key):
                 return False
@@ -134,13 +134,13 @@ class SimulatedRemoval:
                 if mine >= before and mine > quotas.share(held.queue, less=given.amounts):
                     return False
         if given is held:
-            quotas.free(key)
+            quotas.release_quota(key)
         else:
             left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
             quotas.charge_workload(key, msgspec.structs.replace(held, amounts=left))
         return True
 
-    def _given(self, unit: str) -> Held | None:
+    def _quota_of_unit(self, unit: str) -> Held | None:
         """The quota that a unit holds: all that its workload does, or the part of some of its slices."""
         key, domain = holder_of(unit), domain_of(unit)
         held = self.queues.quotas.held.get(key)
@@ -155,33 +155,33 @@ class SimulatedRemoval:
         amounts = {name: amount // total * lost for name, amount in grant.amounts.items()}
         return msgspec.structs.replace(held, amounts=amounts)
 
-    def pods(self, unit: str) -> tuple[Pod, ...]:
+    def pods_of_unit(self, unit: str) -> tuple[Pod, ...]:
         """The bound pods of a unit: a node is in one domain, so those on its nodes."""
-        if not (keys := self.queues.holder(unit).pods):
+        if not (keys := self.queues.entry_of_unit(unit).pods):
             return ()
         pods = [self.state.pods[pod] for pod in keys if pod in self.state.pods]
-        nodes = self.nodes(unit)
+        nodes = self.nodes_of_unit(unit)
         return tuple([pod for pod in pods if nodes is None or pod.node in nodes])
 
-    def nodes(self, unit: str) -> set[str] | None:
+    def nodes_of_unit(self, unit: str) -> set[str] | None:
         """The nodes of a unit that is a part of its workload; None where it is all of it."""
         if not (domain := domain_of(unit)):
             return None
         lost = split(self.state.assignments(holder_of(unit)).values(), [domain])[1]
         return {name for part in lost for piece in part.slices for name, _ in piece.nodes}
 
-    def devices(self, unit: str, pods: Iterable[Pod]) -> int:
+    def count_devices(self, unit: str, pods: Iterable[Pod]) -> int:
         """How many devices the claims of a unit with these pods give back when it goes, as things are."""
         holders = self.state.cluster.devices.holders
-        if is_pod(unit) or not holders.pods:
+        if is_pod(unit) or not holders.reserved_pods:
             return 0
         return len(set(holders.devices_of([pod.key for pod in pods])))
 
-    def holds(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
+    def amounts_by_node(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
         """By node, what a unit with these pods has of some resources."""
-        return held_on((), pods, resources) if is_pod(unit) else held_on(self.parts(unit), (), resources)
+        return held_on((), pods, resources) if is_pod(unit) else held_on(self.slots_of_unit(unit), (), resources)
 
-    def parts(self, unit: str) -> Sequence[Assignment]:
+    def slots_of_unit(self, unit: str) -> Sequence[Assignment]:
         """The slots of a unit that is no pod."""
         key, domain = holder_of(unit), domain_of(unit)
         parts = self.before.get(key) or tuple(self.state.assignments(key).values())
@@ -192,7 +192,7 @@ class SimulatedRemoval:
         domains = [domain_of(unit) for unit in taken if holder_of(unit) == key]
         self.state.reserve(key, split(self.before[key], domains)[0])
 
-    def give_back(self, unit: str, given: Held | None) -> None:
+    def restore_quota(self, unit: str, given: Held | None) -> None:
         """Give a unit its quota back."""
         if given is None:
             return

@@ -36,7 +36,7 @@ class QueueConfig(msgspec.Struct):
             return None
         return tuple([quota.flavor for group in found.groups for quota in group.flavors])
 
-    def missing(self, namespace: str, queue: str) -> str | None:
+    def missing_objects(self, namespace: str, queue: str) -> str | None:
         """What is not there of a LocalQueue and the ClusterQueue behind it; None where both are."""
         local = self.local.get((namespace, queue))
         if local is None:
@@ -45,12 +45,12 @@ class QueueConfig(msgspec.Struct):
             return f"LocalQueue {queue}: there is no ClusterQueue {local.cluster_queue}"
         return None
 
-    def refused(self, workload: Workload) -> tuple[Refusal | None, str]:
+    def refuse_workload(self, workload: Workload) -> tuple[Refusal | None, str]:
         """(why a workload can wait in no ClusterQueue, None where it can; the ClusterQueue, as far as it is named)."""
         name, local = self.cluster_queue(workload), self.local.get((workload.namespace, workload.queue))
         queue = self.quotas.queues.get(name)
         if local is None or queue is None:
-            return Refusal(Reason.NO_QUEUE, self.missing(workload.namespace, workload.queue) or ""), name
+            return Refusal(Reason.NO_QUEUE, self.missing_objects(workload.namespace, workload.queue) or ""), name
         for kind, stop in (("LocalQueue", local.stop), ("ClusterQueue", queue.stop)):
             if stop is not Stop.NONE:
                 text = f"{kind} {local.name if kind == 'LocalQueue' else name} is stopped (stopPolicy {stop})"

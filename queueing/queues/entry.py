@@ -87,11 +87,11 @@ class Entry(msgspec.Struct, eq=False):
         """It can wait in no line."""
         self.phase, self.queue, self.refusal = Phase.STUCK, queue, why
 
-    def put_off(self, until: float) -> None:
+    def delay_until(self, until: float) -> None:
         """It is not looked at before ``until``."""
         self.phase, self.until = Phase.LATER, until
 
-    def refuse(self, why: Refusal) -> None:
+    def record_refusal(self, why: Refusal) -> None:
         """It does not get what it wishes."""
         self.refusal = why
 
@@ -113,7 +113,7 @@ class Entry(msgspec.Struct, eq=False):
         self.held_at, self.held_up = self.workload.priority, None
         self.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
 
-    def give_back(self) -> None:
+    def clear_grant(self) -> None:
         """It holds nothing, and nobody has to go for it."""
         self.grant, self.victims, self.phase, self.drained = None, set(), Phase.STUCK, False
 
@@ -121,7 +121,7 @@ class Entry(msgspec.Struct, eq=False):
         """It was told to go, because its queue is drained."""
         self.drained = True
 
-    def keep(self) -> None:
+    def mark_undrained(self) -> None:
         """Its queue is not drained (any more)."""
         self.drained = False
 

@@ -97,7 +97,7 @@ class _Finder(msgspec.Struct):
             return
         used = [(group, resources) for group, resources in groups if resources]
         # It asks for a topology and for no resource with quota: the first group's flavors are the only way to nodes.
-        if not used and _asks(pod_set):
+        if not used and _needs_topology(pod_set):
             used = [(group, []) for group, _ in groups[:1]]
         # A product of what administrators and tenants write; bounded, or one pod set could stop the cycle.
         for flavors in islice(product(*(group.flavors for group, _ in used)), MOST_OPTIONS):
@@ -128,9 +128,13 @@ class _Finder(msgspec.Struct):
             return None
         if labels:
             pod_set = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | labels)
-        return self._in(pod_set, rooms[0], chosen) if rooms else self._without(pod_set, names, chosen)
+        return (
+            self._choose_in_room(pod_set, rooms[0], chosen)
+            if rooms
+            else self._choose_without_topology(pod_set, names, chosen)
+        )
 
-    def _without(self, pod_set: PodSet, names: Sequence[str], chosen: Chosen) -> _Choice | None:
+    def _choose_without_topology(self, pod_set: PodSet, names: Sequence[str], chosen: Chosen) -> _Choice | None:
         """A choice without a topology: pods go anywhere, and nothing but quota is counted.
 
         So are extended resources, whether device plugins or devices of claims give them.
@@ -139,7 +143,7 @@ class _Finder(msgspec.Struct):
             self.reason = Reason.RESOURCE_CLAIMS_NOT_COUNTED
             self.wrong.append(f"flavor {', '.join(names)} has no topology, so devices of resource claims do not count")
             return None
-        if _asks(pod_set):
+        if _needs_topology(pod_set):
             self.wrong.append(f"flavor {', '.join(names) or 'of no name'} has no topology")
             return None
         return _Choice(chosen, "", pod_set)
@@ -160,7 +164,7 @@ class _Finder(msgspec.Struct):
                 return f"flavor {name} has the taint {text}:{taint.effect}, which the pods do not tolerate"
         return ""
 
-    def _in(self, pod_set: PodSet, room: str, chosen: Chosen) -> _Choice | None:
+    def _choose_in_room(self, pod_set: PodSet, room: str, chosen: Chosen) -> _Choice | None:
         levels, topology = self.state.flavors[room].levels, pod_set.topology
         if topology.level == AUTO:
             topology = msgspec.structs.replace(topology, level=levels[-1])
@@ -203,7 +207,7 @@ def _unlimited(finder: _Finder, pod_set: PodSet) -> Iterator[_Choice]:
         finder.wrong.append("no ResourceFlavor has a topology")
 
 
-def _asks(pod_set: PodSet) -> bool:
+def _needs_topology(pod_set: PodSet) -> bool:
     """Whether it needs a topology. That slices are to be alone is seen to by others where there is none."""
     topology = pod_set.topology
     return topology.policy is not Policy.UNCONSTRAINED or not all(part.alone for part in topology.slices)

@@ -3,7 +3,7 @@
 Rules
 - It is held under a name of its own (`queueing.queues.entry.growth_of`), as a nominated workload holds what it is to
   get: the workload itself stays admitted, with all that follows from that.
-- It ends with what its workload holds (`Queues.release`), or where that wants fewer pods.
+- It ends with what its workload holds (`Queues.release_workload`), or where that wants fewer pods.
 """
 
 from collections.abc import Iterable, Mapping

@@ -19,7 +19,7 @@ from queueing.queues.entry import OUTSIDE, AssumedAdmission, Entry, Phase
 from queueing.queues.eviction_units import Path, pod_unit, slice_level, split
 from queueing.queues.held import Held
 from queueing.queues.quota import Quotas
-from queueing.queues.usage import FlavorUsage, SlotOwner, UsageIndex
+from queueing.queues.usage import FlavorRows, SlotOwner, UsageIndex
 
 
 class Holders:
@@ -58,31 +58,31 @@ class Holders:
         if entry.grant is not None:
             self._list(entry, entry.grant, -1)
         # A stored plan may name victims that went while no controller was there: nobody waits for these.
-        victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
+        victims = {victim for victim in nominated if self._holds_domains(victim, parts.get(victim, ()))}
         entry.hold_grant(grant, victims, waits=waits)
         self._list(entry, grant, 1)
         # One that is evicted and resized meanwhile goes on leaving: charged as staying it would be a victim once more.
         self._quotas.charge_workload(key, Held(grant.queue, grant.amounts, leaving=key in self.evicting))
-        self.settle(entry)
+        self.update_protection(entry)
         self.losing.update((victim, parts[victim]) for victim in victims if victim in parts)
-        self.evict(*(victim for victim in victims if victim not in parts))
+        self.mark_leaving(*(victim for victim in victims if victim not in parts))
         # The new grant holds nothing in the domains that it was to lose, so whoever waits for those has them.
         if key in self.losing and not split(grant.assignments, self.losing[key])[1]:
-            self._lost(key)
+            self._end_shrink(key)
         # Stored slots are held wherever they are, full node or not: their pods run there.
-        (state.restore if stored else state.reserve)(key, grant.assignments)
+        (state.restore_slots if stored else state.reserve)(key, grant.assignments)
         # As the engine packed them: what was given in may name domains without nodes.
-        self._usage.note(self._owner(entry), state.assignments(key))
+        self._usage.record_usage(self._owner(entry), state.assignments(key))
         if entry.phase is Phase.NOMINATED:
             self.nominated[key] = None
         else:
             self.nominated.pop(key, None)
 
-    def release(self, state: ClusterState, key: str) -> AssumedAdmission | None:
+    def release_workload(self, state: ClusterState, key: str) -> AssumedAdmission | None:
         """Have a workload hold nothing, and its victims stay; returns what it held."""
         entry = self._entries.get(key)
-        state.release(key)
-        self._quotas.free(key)
+        state.release_workload(key)
+        self._quotas.release_quota(key)
         if entry is None or entry.grant is None:
             return None
         grant = entry.grant
@@ -91,23 +91,23 @@ class Holders:
         for victim in entry.victims:
             self.evicting.pop(victim, None)
             self.losing.pop(victim, None)
-        entry.give_back()
+        entry.clear_grant()
         self._list(entry, grant, -1)
         self.evicting.pop(key, None)
         self._kept.discard(key)
         self.nominated.pop(key, None)
         self.non_preemptible.pop(key, None)
-        self._usage.note(SlotOwner(key), {})
+        self._usage.record_usage(SlotOwner(key), {})
         # Last: preemptors that waited for it see its quota and slots free.
-        self._lost(key)
+        self._end_shrink(key)
         return grant
 
-    def settle(self, entry: Entry) -> None:
+    def update_protection(self, entry: Entry) -> None:
         """Note whether one that holds something is nobody's victim, as its class, itself and its queue say now."""
         key, held = entry.workload.key, self._quotas.held.get(entry.workload.key)
         if held is None:
             return
-        spared = self._quotas.spares(held.queue, entry.workload)
+        spared = self._quotas.is_protected(held.queue, entry.workload)
         if held.non_preemptible != spared:
             self._quotas.charge_workload(key, msgspec.structs.replace(held, non_preemptible=spared))
         if spared:
@@ -115,8 +115,8 @@ class Holders:
         else:
             self.non_preemptible.pop(key, None)
 
-    def evict(self, *keys: str) -> None:
-        """Their pods are on their way out: they are nobody's victims any more, and hold what they do until ``release``.
+    def mark_leaving(self, *keys: str) -> None:
+        """Their pods are on their way out: they are nobody's victims any more, and hold on until ``release_workload``.
 
         Who holds nothing is left out.
         """
@@ -134,7 +134,7 @@ class Holders:
                 self._kept.discard(key)  # that was an earlier eviction
             self.evicting[key] = None
 
-    def keep(self, key: str, *, kept: bool) -> None:
+    def set_kept(self, key: str, *, kept: bool) -> None:
         """Note whether a budget has refused the eviction of a workload for longer than the controller waits for it."""
         if kept and key in self.evicting:
             self._kept.add(key)
@@ -145,7 +145,7 @@ class Holders:
         """The workloads in `evicting` that can be expected to go: no plan counts on what the others hold."""
         return [key for key in self.evicting if key not in self._kept]
 
-    def _has(self, victim: str, domains: tuple[Path, ...]) -> bool:
+    def _holds_domains(self, victim: str, domains: tuple[Path, ...]) -> bool:
         """Whether a victim holds what it is to give up."""
         if victim in self.outside:
             return True
@@ -155,7 +155,7 @@ class Holders:
         # Slices that were given up before the restart are waited for by nobody.
         return not domains or bool(split(entry.grant.assignments, domains)[1])
 
-    def _lost(self, victim: str) -> None:
+    def _end_shrink(self, victim: str) -> None:
         """It gave up what it was to give up: nobody waits for it any more."""
         self.losing.pop(victim, None)
         for other in self.nominated:
@@ -167,11 +167,11 @@ class Holders:
             self._held_in.setdefault(grant.queue, {})[entry.workload.key] = None
         else:
             self._held_in[grant.queue].pop(entry.workload.key, None)
-        self._count(grant.queue, entry.held_at, by)
+        self._count_priority(grant.queue, entry.held_at, by)
         for flavor in flavors_of(grant):
             self.by_flavor[flavor] = self.by_flavor.get(flavor, 0) + by
 
-    def _count(self, queue: str, priority: int, by: int) -> None:
+    def _count_priority(self, queue: str, priority: int, by: int) -> None:
         counts = self._priorities.setdefault(queue, {})
         counts[priority] = counts.get(priority, 0) + by
         if not counts[priority]:
@@ -186,8 +186,8 @@ class Holders:
         if found is not None and found.outside == pod:
             return
         if found is not None:
-            self._count(OUTSIDE, found.workload.priority, -1)
-        self._count(OUTSIDE, pod.priority, 1)
+            self._count_priority(OUTSIDE, found.workload.priority, -1)
+        self._count_priority(OUTSIDE, pod.priority, 1)
         namespace = pod.key.partition("/")[0]
         workload = Workload(
             key=unit,
@@ -206,10 +206,10 @@ class Holders:
         unit = pod_unit(key)
         found = self.outside.pop(unit, None)
         if found is not None:
-            self._count(OUTSIDE, found.workload.priority, -1)
+            self._count_priority(OUTSIDE, found.workload.priority, -1)
             self._usage.forget_pod(key)
             self.evicting.pop(unit, None)
-            self._lost(unit)
+            self._end_shrink(unit)
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -243,11 +243,11 @@ class Holders:
         """The lowest priority of those who hold quota of a cluster queue, or of the pods in `OUTSIDE`."""
         return min(self._priorities.get(queue, ()), default=None)
 
-    def number(self, queue: str) -> int:
+    def number_of_queue(self, queue: str) -> int:
         """A number that stands for a cluster queue; -1 where it never held anything."""
         return self._numbers.get(queue, -1)
 
-    def usage(self, state: ClusterState, flavor: str) -> FlavorUsage | None:
+    def usage(self, state: ClusterState, flavor: str) -> FlavorRows | None:
         """Who holds how much on the nodes of a flavor."""
         return self._usage.get(
             state,

@@ -46,7 +46,7 @@ class _Departure(msgspec.Struct):
 
 
 class Leaving(msgspec.Struct):
-    """See the module's rules. ``refresh`` says who is believed from then on: ``pods``, ``workloads``, ``amounts``.
+    """See the module's rules. ``review_leaving`` says who is believed from then on: ``pods``, ``workloads``.
 
     ``amounts``: by cluster queue, the quota that comes back; ``promised``: how much of that is somebody's already;
     ``unasked``: how much of it comes back though nobody evicts anybody for it.
@@ -101,16 +101,16 @@ class Leaving(msgspec.Struct):
         # For one patience it waits, for one more it may not, then it may again.
         return since is None or not self.patience <= self._now - since < 2 * self.patience
 
-    def follow(self, key: str) -> None:
+    def watch_workload(self, key: str) -> None:
         """One waits for them."""
         if self._now - self._followers.setdefault(key, self._now) >= 2 * self.patience:
             self._followers[key] = self._now
 
-    def refresh(self, state: ClusterState, now: float) -> set[str] | None:
+    def review_leaving(self, state: ClusterState, now: float) -> set[str] | None:
         """See who is believed now; returns the flavors of those there who are not any more, None where all are."""
         before = {*self.pods}, {*self.workloads}
         late_from, self._now = self._now - self.patience, now
-        wait = ((key, at) for key, at in self._followers.items() if self._waits(key))
+        wait = ((key, at) for key, at in self._followers.items() if self._is_waiting(key))
         # One that got what it waited for is forgotten, so that it may wait again after an eviction.
         self._followers = {key: at for key, at in wait if now - at < 2 * self.patience}
         # Those whose time ran out between the last look and this one: each is woken once.
@@ -135,7 +135,7 @@ class Leaving(msgspec.Struct):
         if before != ({*self.pods}, {*self.workloads}):
             self.spent.clear()
         self.spent.intersection_update([key for key in self.spent if base_of(key) in self.entries])
-        self._count()
+        self._recount_leaving()
         # Believed until now and still there: whoever counted on them has to look elsewhere.
         late = before[0].difference(self.pods) & state.pods.keys()
         stuck = [
@@ -148,7 +148,7 @@ class Leaving(msgspec.Struct):
         flavors = {flavor for pod in late for flavor in state.flavors_on(state.pods[pod].node)}
         return flavors | {part.flavor for key in stuck for part in state.assignments(key).values()}
 
-    def _waits(self, key: str) -> bool:
+    def _is_waiting(self, key: str) -> bool:
         """Whether one still has not got what it follows them for."""
         entry = self.entries.get(base_of(key))
         if entry is None:
@@ -170,7 +170,7 @@ class Leaving(msgspec.Struct):
     def _until(self, one: _Departure) -> float:
         return inf if one.first is None else one.first + self.patience
 
-    def _count(self) -> None:
+    def _recount_leaving(self) -> None:
         self.amounts, self.promised, self.unasked = {}, {}, {}
         for unit in (*map(orphan, self.pods), *self.workloads):
             self._add(unit)
@@ -178,19 +178,19 @@ class Leaving(msgspec.Struct):
     def _add(self, unit: str) -> None:
         """The quota that a unit holds comes back."""
         if (held := self.quotas.held.get(unit)) is not None:
-            # Quota that is marked as leaving is out of `Quotas.over`
+            # Quota that is marked as leaving is out of `Quotas.overuse_of_queue`
             # already; the rest is taken off there by ``unasked``.
             for sums in (self.amounts,) if held.leaving else (self.amounts, self.unasked):
                 total = sums.setdefault(held.queue, {})
                 for name, amount in held.amounts.items():
                     total[name] = total.get(name, 0) + amount
 
-    def over(self, queue: str, key: FlavorResource) -> int:
+    def overuse_left(self, queue: str, key: FlavorResource) -> int:
         """How much a queue uses beyond its nominal quota, and will not give back by itself.
 
         Whoever is let in where others leave need not borrow by then, so it is nobody's victim until then either.
         """
-        return self.quotas.over(queue, key) - self.unasked.get(queue, {}).get(key, 0)
+        return self.quotas.overuse_of_queue(queue, key) - self.unasked.get(queue, {}).get(key, 0)
 
     def promise(self, covered: Mapping[str, Quantities], sign: int = 1) -> None:
         """So much of the quota that comes back is somebody's already; with ``sign`` -1 not any more."""
@@ -199,7 +199,7 @@ class Leaving(msgspec.Struct):
             for name, amount in amounts.items():
                 total[name] = total.get(name, 0) + sign * amount
 
-    def spare(self, queue: str, name: FlavorResource) -> int:
+    def unclaimed_quota(self, queue: str, name: FlavorResource) -> int:
         """How much quota comes back in a queue that is nobody's yet."""
         return self.amounts.get(queue, {}).get(name, 0) - self.promised.get(queue, {}).get(name, 0)
 

@@ -13,19 +13,19 @@ class Limits(msgspec.Struct, frozen=True):
     queue: str
     spared: bool
 
-    def fits(self, amounts: Quantities) -> bool:
+    def fits_limits(self, amounts: Quantities) -> bool:
         """Whether it may take these amounts now."""
-        return self.quotas.fits(self.queue, amounts, non_preemptible=self.spared)
+        return self.quotas.fits_quota(self.queue, amounts, non_preemptible=self.spared)
 
     def ever(self, amounts: Quantities) -> bool:
         """Whether it may take these amounts when nobody uses anything."""
         return self.quotas.ever(self.queue, amounts, non_preemptible=self.spared)
 
-    def missing(self, amounts: Quantities) -> tuple[Missing, ...]:
+    def missing_quota(self, amounts: Quantities) -> tuple[Missing, ...]:
         """Each quota that does not suffice."""
-        return tuple(self.quotas.missing(self.queue, amounts, non_preemptible=self.spared))
+        return tuple(self.quotas.missing_quota(self.queue, amounts, non_preemptible=self.spared))
 
-    def left(self, key: FlavorResource) -> int:
+    def amount_left(self, key: FlavorResource) -> int:
         """How much it may take now."""
         return self.quotas.available(self.queue, key, non_preemptible=self.spared)
 

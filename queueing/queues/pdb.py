@@ -5,7 +5,8 @@ Rules
   because others of their plan may not.
 - What a holder takes of a budget is the number of its pods that the budget selects. It goes whole, so where that is
   more than the budget allows now, the holder is nobody's victim (``guarded``).
-- Several victims may be too many together for a budget that allows each of them: `over` names one to be left alone.
+- Several victims may be too many together for a budget that allows each of them: `exceeded_budget` names one to be left
+  alone.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ class Budgets:
             self._judge(key)
         return pods > before
 
-    def forget(self, budget: str) -> None:
+    def remove_budget(self, budget: str) -> None:
         """The budget is gone; whom it selected is told by `set_selected`."""
         self._allowed.pop(budget, None)
 
@@ -59,7 +60,7 @@ class Budgets:
             min(pods, taken) <= self._allowed.get(budget, 0) for budget, taken in self._takes.get(key, {}).items()
         )
 
-    def over(self, victims: Collection[tuple[int, str]], leaving: Iterable[str] = ()) -> str | None:
+    def exceeded_budget(self, victims: Collection[tuple[int, str]], leaving: Iterable[str] = ()) -> str | None:
         """Of holders (priority, key) that are to go together, one that exceeds a budget: the important stay; or None.
 
         ``leaving``: those who go already, whose pods the budgets may not miss yet.

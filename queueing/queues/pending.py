@@ -71,7 +71,7 @@ class EquivalenceClass(msgspec.Struct, eq=False):
         waits, self.waits = self.waits, ()
         return waits
 
-    def refuse(self, refusal: Refusal, now: float) -> None:
+    def record_refusal(self, refusal: Refusal, now: float) -> None:
         """Why its first was refused."""
         self.refusal, self.refused_at = refusal, now
 
@@ -97,7 +97,7 @@ class PendingQueue:
     def __len__(self) -> int:
         return sum(len(group.members) for group in self.groups.values())
 
-    def follow(self, *, strict: bool) -> None:
+    def set_strictness(self, *, strict: bool) -> None:
         """Go by the rules of the queue as they are now."""
         self.strict = strict
         for group in self.groups.values():
@@ -107,7 +107,7 @@ class PendingQueue:
         """It takes part in the turns: at the present one, however long it did not."""
         self.active, self.turn = True, max(self.turn, turn)
 
-    def rest(self) -> None:
+    def rest_all(self) -> None:
         """Nobody of it is to be looked at."""
         self.active = False
 
@@ -196,6 +196,6 @@ class PendingQueue:
             for group in self.groups.values()
         )
 
-    def names(self) -> Iterator[str]:
+    def waiting_names(self) -> Iterator[str]:
         """All who wait, in order."""
         return (order.key for order in sorted(o for group in self.groups.values() for o in group.members.values()))

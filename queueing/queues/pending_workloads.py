@@ -46,20 +46,20 @@ class PendingWorkloads:
         if line is None:
             self.lines[queue.name] = PendingQueue(queue.name, self._rotation, strict=queue.strict)
         else:
-            line.follow(strict=queue.strict)
+            line.set_strictness(strict=queue.strict)
 
     def serve(self, line: PendingQueue) -> None:
         """A queue has its turn."""
         self.turn = max(self.turn, line.turn)
         line.take_turn()
 
-    def in_turn(self) -> Iterator[EquivalenceClass]:
+    def groups_in_turn(self) -> Iterator[EquivalenceClass]:
         """The groups whose turn it is, whatever their place, one after the other."""
-        return self._rotation.in_turn(lambda group: group.line.chosen(group))
+        return self._rotation.members_in_turn(lambda group: group.line.chosen(group))
 
     def route(self, entry: Entry) -> None:
         """Have one wait in the line of its cluster queue, or note why it can wait in none."""
-        stuck, queue = self._config.refused(entry.workload)
+        stuck, queue = self._config.refuse_workload(entry.workload)
         # In its line already: leaving and joining would cost it its
         # place in the turns and what is known of its refusal.
         if stuck is None and entry.group is not None and entry.queue == queue:
@@ -82,13 +82,13 @@ class PendingWorkloads:
                 self._forget_events(entry.group)
             entry.leave_group()
 
-    def put_off(self, entry: Entry, until: float) -> None:
+    def delay_entry(self, entry: Entry, until: float) -> None:
         """One is not looked at before ``until``."""
         self.remove_entry(entry)
-        entry.put_off(until)
+        entry.delay_until(until)
         heapq.heappush(self._later, (until, entry.workload.key))
 
-    def due(self, entries: Mapping[str, Entry], now: float) -> None:
+    def wake_due(self, entries: Mapping[str, Entry], now: float) -> None:
         """Those whose time has come wait again."""
         while self._later and self._later[0][0] <= now:
             until, key = heapq.heappop(self._later)

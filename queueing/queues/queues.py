@@ -4,7 +4,7 @@ Rules
 - Every workload that was submitted and not forgotten is in exactly one phase (see `Phase`); a test counts them.
 - What is configured, who waits, and who holds something are parts with rules of their own (``config``,
   ``pending_workloads``, ``holders``). Here is what one of them means for the others.
-- What is held changes by ``grant`` and ``release`` alone.
+- What is held changes by ``grant`` and ``release_workload`` alone.
 - Every event may be told twice.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
-from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import ChoiceRules as VictimRules
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -62,7 +62,7 @@ class Queues:
         self.lines, self.news, self.aging, self.rooms = pending.lines, pending.news, pending.aging, pending.rooms
         self.nominated, self.evicting, self.losing = holders.nominated, holders.evicting, holders.losing
         self.outside, self.set_pod, self.remove_pod = holders.outside, holders.set_pod, holders.remove_pod
-        self.evict, self.keep, self.going = holders.evict, holders.keep, holders.going
+        self.evict, self.keep, self.going = holders.mark_leaving, holders.set_kept, holders.going
         self.room_freed = pending.room_freed
         self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
@@ -92,14 +92,14 @@ class Queues:
             return
         self.quotas.set_queue(queue)
         self.pending.set_line(queue)
-        self._changed(queue.name, old.cohort if old else "", queue.cohort)
+        self._mark_queue_changed(queue.name, old.cohort if old else "", queue.cohort)
 
     def remove_cluster_queue(self, name: str) -> None:
         """Forget a ClusterQueue; its workloads stay where they are, those that wait wait for it to come back."""
         old = self.quotas.queues.get(name)
         if old is not None:
             self.quotas.remove_queue(name)
-            self._changed(name, old.cohort)
+            self._mark_queue_changed(name, old.cohort)
 
     def set_local_queue(self, queue: LocalQueue) -> None:
         """Take in a LocalQueue, new or changed."""
@@ -142,7 +142,7 @@ class Queues:
         for line in self.lines.values():
             self.pending.move_queue_to_active(line)
 
-    def _changed(self, queue: str, *cohorts: str) -> None:
+    def _mark_queue_changed(self, queue: str, *cohorts: str) -> None:
         self.changes += 1
         for name, line in self.lines.items():
             found = self.quotas.queues.get(name)
@@ -175,21 +175,21 @@ class Queues:
             self.pending.remove_entry(entry)
             entry.change(workload)
             # Its class may say by now that it is nobody's victim, or no more.
-            self.holders.settle(entry)
+            self.holders.update_protection(entry)
             if workload.key in self.growing:  # what kept it from more pods may be no more part of its wish
                 self.growing[workload.key] = self.growing[workload.key][0], ()
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 
-    def put_off(self, key: str, until: float) -> None:
+    def delay_workload(self, key: str, until: float) -> None:
         """One that waits is not looked at before ``until``: after an eviction, or a write that failed."""
         entry = self.entries.get(key)
         if entry is not None and entry.phase not in HOLDING:
-            self.pending.put_off(entry, until)
+            self.pending.delay_entry(entry, until)
 
-    def due(self, now: float) -> None:
+    def wake_due(self, now: float) -> None:
         """Those whose time has come wait again."""
-        self.pending.due(self.entries, now)
+        self.pending.wake_due(self.entries, now)
         # A possible victim is back: whoever waits for room in its flavors may find a plan.
         for key in [key for key, until in self.spared.items() if until <= now]:
             del self.spared[key]
@@ -230,19 +230,19 @@ class Queues:
         self.victimless.clear()
         return helped
 
-    def spare(self, key: str, until: float) -> None:
+    def spare_until(self, key: str, until: float) -> None:
         """A holder is nobody's victim before ``until``."""
         self.spared[key] = until
 
-    def next_time(self) -> float | None:
+    def next_change_time(self) -> float | None:
         """When time alone changes something next."""
         late = [self.leaving.next_time] if self.leaving else []
         return min((*self.pending.times(), *self.spared.values(), *late), default=None)
 
-    def forget(self, state: ClusterState, key: str) -> None:
+    def remove_workload(self, state: ClusterState, key: str) -> None:
         """It finished, was deleted or made inactive: it gives back all, and is gone."""
         # Released before the entry goes: what it held says whom that helps.
-        self.release(state, key)
+        self.release_workload(state, key)
         entry = self.entries.pop(key, None)
         if entry is not None:
             self.pending.remove_entry(entry)
@@ -265,21 +265,21 @@ class Queues:
         if entry is not None:
             entry.pods.discard(pod)
 
-    def charge(self, pod: str, held: Held | None) -> bool:
+    def charge_pod(self, pod: str, held: Held | None) -> bool:
         """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where it took anything else."""
         unit = orphan(pod)
         before = self.quotas.held.get(unit)
         # Events of a pod come often and rarely change what it takes; charging again would wake all that wait for quota.
         if before == held:
             return False
-        self.quotas.free(unit)
+        self.quotas.release_quota(unit)
         if held is not None:
             self.quotas.charge_workload(unit, held)
         if before is not None:
             self.pending.gave_quota(before.queue, before.amounts)
         return before is not None
 
-    def rank(self, entry: Entry, more: Quantities) -> Rank:
+    def rank_of_entry(self, entry: Entry, more: Quantities) -> Rank:
         """What decides between the queues' workloads which one goes first, were it given this; the least is first.
 
         The share of its queue (where that is fair), whether it borrows, its place there. What leaves does not count,
@@ -297,7 +297,7 @@ class Queues:
                 first = one.option.amounts if one.entry.order < entry.order else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
-        return (*self.quotas.rank(queue, more, fair=self.rules.fair, less=less), entry.order)
+        return (*self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less), entry.order)
 
     def kept_for(self) -> "list[Successor]":
         """The successors for whom something is kept from the one who is looked at."""
@@ -305,14 +305,14 @@ class Queues:
 
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""
-        return Limits(self.quotas, entry.queue, self.quotas.spares(entry.queue, entry.workload))
+        return Limits(self.quotas, entry.queue, self.quotas.is_protected(entry.queue, entry.workload))
 
     def victim_rules(self, queue: str) -> VictimRules:
         """Which victims are the least for the workloads of a cluster queue."""
         found = self.quotas.queues.get(queue)
         return found.preemption.victims(self.rules.victims) if found is not None else self.rules.victims
 
-    def holder(self, unit: str) -> Entry:
+    def entry_of_unit(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
         # Whole workloads first, by one look-up: they are nearly all of the units.
         return self.entries.get(unit) or self.entries.get(holder_of(unit)) or self.outside[holder_of(unit)]
@@ -326,14 +326,14 @@ class Queues:
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""
-        self.holders.settle(entry)
+        self.holders.update_protection(entry)
         if is_growth(entry.workload.key):
             return  # it goes with its workload
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
             self.drains.add(entry.workload.key)
         else:
             self.drains.discard(entry.workload.key)
-            entry.keep()
+            entry.mark_undrained()
 
     # -- what is held -----------------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ class Queues:
         self.news.leave_party(key)
         self._drain(entry)
 
-    def restore(
+    def restore_workload(
         self,
         state: ClusterState,
         workload: Workload,
@@ -382,7 +382,7 @@ class Queues:
             return
         self.grant(state, workload.key, grant, nominated=nominated, parts=parts, stored=True, waits=waits)
 
-    def release(self, state: ClusterState, key: str) -> bool:
+    def release_workload(self, state: ClusterState, key: str) -> bool:
         """Give back quota and slots: its pods are gone, or its admission was never stored. True where it held any.
 
         It is STUCK until it is submitted, put off or forgotten.
@@ -390,7 +390,7 @@ class Queues:
         # Growth goes with its workload: nobody else would ever end it.
         self.end_growth(state, key)
         self.leaving.workload_gone(key)
-        grant = self.holders.release(state, key)
+        grant = self.holders.release_workload(state, key)
         if grant is None:
             return False
         self.drains.discard(key)
@@ -400,7 +400,7 @@ class Queues:
 
     def end_growth(self, state: ClusterState, key: str) -> AssumedAdmission | None:
         """Hold nothing more for pods that an admitted workload was to get; returns what was held."""
-        grant = self.holders.release(state, growth_of(key))
+        grant = self.holders.release_workload(state, growth_of(key))
         self.entries.pop(growth_of(key), None)
         if grant is not None:
             self.gave_back(state, grant)
@@ -416,7 +416,11 @@ class Queues:
         """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""
         yield ("placed",)
         queue = self.quotas.queues.get(grant.queue)
-        if queue is not None and queue.cohort and any(self.quotas.over(grant.queue, key) > 0 for key in grant.amounts):
+        if (
+            queue is not None
+            and queue.cohort
+            and any(self.quotas.overuse_of_queue(grant.queue, key) > 0 for key in grant.amounts)
+        ):
             yield ("borrow", queue.cohort)
 
     def wish(self, key: str, counts: Mapping[str, int] | None) -> None:
@@ -447,13 +451,13 @@ class Queues:
 
     def release_and_requeue(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
-        self.release(state, key)
+        self.release_workload(state, key)
         entry = self.entries.get(key)
         if entry is None or entry.phase in HOLDING:
             return
         entry.restart(now)
         if until > now:
-            self.put_off(key, until)
+            self.delay_workload(key, until)
         else:
             self.pending.route(entry)
 
@@ -475,4 +479,4 @@ class Queues:
     def waiting(self, queue: str) -> Iterator[str]:
         """Who waits in a cluster queue, in order."""
         line = self.lines.get(queue)
-        return line.names() if line is not None else iter(())
+        return line.waiting_names() if line is not None else iter(())

@@ -5,8 +5,8 @@ Rules
 - A queue without a cohort may use its nominal quota. Queues of one cohort share what they lend: of each queue's nominal
   quota ``lending`` (default: all) is common, the rest is its own. A queue uses its own part first; what it uses beyond
   comes from the common part, at most ``borrowing`` beyond its nominal quota.
-- Limits are checked by ``fits``, never enforced by ``charge_workload``: what the API server says is held is held, also
-  where a quota was lowered since; nothing more is admitted then until usage is below the limit again.
+- Limits are checked by ``fits_quota``, never enforced by ``charge_workload``: what the API server says is held is held,
+  also where a quota was lowered since; nothing more is admitted then until usage is below the limit again.
 - ``begin`` .. ``rollback`` undoes everything in between, like the engine's transactions.
 - A *non-preemptible* holder may not borrow: what all of them hold together stays within the nominal quota, so that
   whoever takes back its own finds it with others. Where that is no more so (a quota was lowered, a holder became one
@@ -79,11 +79,11 @@ class Quotas:
             taken: dict[FlavorResource, int] = {}
             for name in members:
                 for key, quota in self._quota[name].items():
-                    common[key] = common.get(key, 0) + quota.nominal - _own(quota)
+                    common[key] = common.get(key, 0) + quota.nominal - _unlent_part(quota)
                 for key, used in self._used.get(name, {}).items():
                     # As Kueue counts it (resource_node.go): usage reaches the
                     # cohort only beyond what a queue does not lend.
-                    taken[key] = taken.get(key, 0) + max(0, used - self._own(name, key))
+                    taken[key] = taken.get(key, 0) + max(0, used - self._own_quota(name, key))
             self._common[cohort], self._taken[cohort] = common, taken
 
     def members(self, queue: str) -> set[str]:
@@ -115,10 +115,10 @@ class Quotas:
         # Undone newest first, so the state that an entry goes back to is the one that it was made in.
         if self._open:
             self._undo.append(
-                partial(self.free, workload) if old is None else partial(self.charge_workload, workload, old)
+                partial(self.release_quota, workload) if old is None else partial(self.charge_workload, workload, old)
             )
 
-    def free(self, workload: str) -> Held | None:
+    def release_quota(self, workload: str) -> Held | None:
         """Give back what a workload held; returns it."""
         old = self.held.pop(workload, None)
         if old is not None:
@@ -179,7 +179,7 @@ class Quotas:
             if apart is not None:
                 _set(apart, key, apart.get(key, 0) + sign * amount)
             if taken is not None:
-                own = _own(quotas.get(key, _NONE))
+                own = _unlent_part(quotas.get(key, _NONE))
                 # Only what crosses the line between its own and the common part changes the cohort's sum.
                 above = (after - own if after > own else 0) - (before - own if before > own else 0)
                 if above:
@@ -188,8 +188,8 @@ class Quotas:
             if name in amounts and not amounts[name]:
                 del amounts[name]
 
-    def _own(self, queue: str, key: FlavorResource) -> int:
-        return _own(self._quota.get(queue, {}).get(key, _NONE))
+    def _own_quota(self, queue: str, key: FlavorResource) -> int:
+        return _unlent_part(self._quota.get(queue, {}).get(key, _NONE))
 
     # -- questions --------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Quotas:
         """Its nominal quota; 0 where it has none."""
         return self._quota.get(queue, {}).get(key, _NONE).nominal
 
-    def covers(self, queue: str, key: FlavorResource) -> bool:
+    def has_quota(self, queue: str, key: FlavorResource) -> bool:
         """Whether the queue has a quota for this flavor and resource."""
         return key in self._quota.get(queue, {})
 
@@ -213,10 +213,10 @@ class Quotas:
         """What its workloads hold, by flavor and resource."""
         return self._used.get(queue, {})
 
-    def spares(self, queue: str, workload: Workload) -> bool:
+    def is_protected(self, queue: str, workload: Workload) -> bool:
         """Whether a workload of a queue is nobody's victim, as far as it does not borrow."""
         found = self.queues.get(queue)
-        return found is not None and found.preemption.spares(workload)
+        return found is not None and found.preemption.is_protected(workload)
 
     def overheld(self, queue: str, key: FlavorResource) -> int:
         """How much its non-preemptible workloads hold beyond its nominal quota."""
@@ -242,7 +242,7 @@ class Quotas:
         used = self._used.get(queue, {}).get(key, 0)
         if not found.cohort:
             return max(0, quota.nominal - used)
-        own = _own(quota)
+        own = _unlent_part(quota)
         # Negative while a quota was lowered below what is used; the queue's own part stays available even then.
         common = self._common[found.cohort].get(key, 0) - self._taken[found.cohort].get(key, 0)
         if quota.borrowing is not None:
@@ -259,10 +259,10 @@ class Quotas:
             return 0
         if not found.cohort:
             return quota.nominal
-        most = _own(quota) + self._common[found.cohort].get(key, 0)
+        most = _unlent_part(quota) + self._common[found.cohort].get(key, 0)
         return most if quota.borrowing is None else min(most, quota.nominal + quota.borrowing)
 
-    def fits(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> bool:
+    def fits_quota(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> bool:
         """Whether the queue may take these amounts now."""
         for key, amount in amounts.items():
             if amount <= 0:
@@ -280,7 +280,7 @@ class Quotas:
                 return False
         return True
 
-    def missing(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> Iterator[Missing]:
+    def missing_quota(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> Iterator[Missing]:
         """Each quota that does not suffice."""
         for key, amount in amounts.items():
             if amount <= 0:
@@ -301,7 +301,7 @@ class Quotas:
                 return True
         return False
 
-    def over(self, queue: str, key: FlavorResource) -> int:
+    def overuse_of_queue(self, queue: str, key: FlavorResource) -> int:
         """How much it uses beyond its nominal quota, victims on their way out not counted."""
         return max(0, self.staying(queue, key) - self.nominal(queue, key))
 
@@ -333,7 +333,9 @@ class Quotas:
         """Whether it is in a cohort."""
         return queue in self.queues and bool(self.queues[queue].cohort)
 
-    def rank(self, queue: str, more: Quantities, *, fair: bool, less: Quantities | None = None) -> tuple[float, bool]:
+    def rank_of_queue(
+        self, queue: str, more: Quantities, *, fair: bool, less: Quantities | None = None
+    ) -> tuple[float, bool]:
         """What decides between queues whose workload goes first: its share with this (if ``fair``), if it borrows.
 
         ``less``: what comes back by itself.
@@ -393,6 +395,6 @@ def _set(amounts: dict[FlavorResource, int], key: FlavorResource, amount: int) -
     return amount
 
 
-def _own(quota: Quota) -> int:
+def _unlent_part(quota: Quota) -> int:
     """The part of the nominal quota that is not lent."""
     return 0 if quota.lending is None else max(0, quota.nominal - quota.lending)

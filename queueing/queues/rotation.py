@@ -59,12 +59,12 @@ class Rotation(Generic[Member]):
     def take_members(self, most: int) -> list[Member]:
         """The next ones, at most so many; they take no turns any more."""
         taken: list[Member] = []
-        for member in islice(self.in_turn(lambda member: member), most):
+        for member in islice(self.members_in_turn(lambda member: member), most):
             self.leave_party(member)
             taken.append(member)
         return taken
 
-    def in_turn(self, chosen: Callable[[Member], Member | None]) -> Iterator[Member]:
+    def members_in_turn(self, chosen: Callable[[Member], Member | None]) -> Iterator[Member]:
         """Whose turn it is, one after the other, until there is nobody; each may leave or join meanwhile.
 
         ``chosen``: who of a party has its turn, given the one whose turn it is; None: nobody.

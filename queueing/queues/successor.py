@@ -52,7 +52,7 @@ class Successor(msgspec.Struct, eq=False):
 
 
 @contextmanager
-def without(state: ClusterState, quotas: Quotas, successors: Collection[Successor]) -> Iterator[None]:
+def without_successors(state: ClusterState, quotas: Quotas, successors: Collection[Successor]) -> Iterator[None]:
     """Look at the state and the quotas without what is kept for these."""
     checkpoint, depth = state.begin(), quotas.begin()
     try:
@@ -79,7 +79,9 @@ def charge_coming(quotas: Quotas, successors: Iterable[Successor], back: Iterabl
     for held in back:
         for name, amount in held.amounts.items():
             free[held.queue, name] = free.get((held.queue, name), 0) + amount
-    promised = {(queue, name): amount - max(0, leaving.spare(queue, name)) for (queue, name), amount in free.items()}
+    promised = {
+        (queue, name): amount - max(0, leaving.unclaimed_quota(queue, name)) for (queue, name), amount in free.items()
+    }
     for one in successors:
         charged = quotas.held[one.holder]
         amounts = dict(charged.amounts)

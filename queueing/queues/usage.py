@@ -34,7 +34,7 @@ class Rows(msgspec.Struct, frozen=True):
     units: Ints
     kind: Ints
 
-    def of(self, mask: Mask) -> "Rows":
+    def select_rows(self, mask: Mask) -> "Rows":
         """Some of the rows."""
         return Rows(self.owner[mask], self.leaf[mask], self.units[mask], self.kind[mask])
 
@@ -52,7 +52,7 @@ class SlotOwner(msgspec.Struct, frozen=True):
     level: str = ""
 
 
-class FlavorUsage:
+class FlavorRows:
     """The rows of one flavor, and a column for each thing to know of their owners."""
 
     def __init__(self, tree: Tree) -> None:
@@ -66,24 +66,24 @@ class FlavorUsage:
         self.queue = np.zeros(64, np.int64)
         self._kinds: dict[tuple[tuple[str, int], ...], int] = {}
         self._parts: list[Rows] = []
-        self._rows = _joined([])
+        self._rows = _join_rows([])
 
     def add(self, owner: SlotOwner, assignments: Iterable[Assignment]) -> None:
         """A workload was admitted: the assignments that are in this flavor."""
         # Rows are only ever added: the old ones die with their number, and the workload gets a new one.
         self.remove(owner.key)
-        rank = self.tree.rank(owner.level)
+        rank = self.tree.rank_of_level(owner.level)
         for assignment in assignments:
-            leaves, units = self._where(assignment)
+            leaves, units = self._leaves_of(assignment)
             kind = self._kind(assignment.requests | assignment.attached.most)
             if rank is None:
-                self._row(self._number(owner, owner.key), leaves, units, kind)
+                self._row(self._number_of_unit(owner, owner.key), leaves, units, kind)
                 continue
             # One unit a domain, so that a search may take the slices of one domain and leave the rest.
             domains = self.tree.owners[rank][leaves]
             for domain in np.unique(domains).tolist():
                 inside = domains == domain
-                number = self._number(owner, part_of(owner.key, self.tree.path(rank, domain)))
+                number = self._number_of_unit(owner, part_of(owner.key, self.tree.path(rank, domain)))
                 self._row(number, leaves[inside], units[inside], kind)
 
     def add_pod(self, pod: OutsidePod) -> None:
@@ -92,10 +92,10 @@ class FlavorUsage:
         self.remove(owner.key)
         leaf = self._leaves_by_name.get(pod.node)
         if leaf is not None:
-            number = self._number(owner, owner.key)
+            number = self._number_of_unit(owner, owner.key)
             self._row(number, np.array([leaf]), np.ones(1, np.int64), self._kind(pod.requests))
 
-    def _number(self, owner: SlotOwner, unit: str) -> int:
+    def _number_of_unit(self, owner: SlotOwner, unit: str) -> int:
         """The number of a unit, a new one where it has none."""
         if unit in self.numbers:
             return self.numbers[unit]
@@ -114,7 +114,7 @@ class FlavorUsage:
         size = len(leaves)
         self._parts.append(Rows(np.full(size, number), leaves, units, np.full(size, kind)))
 
-    def units(self, key: str) -> list[str]:
+    def units_of_workload(self, key: str) -> list[str]:
         """The units of a workload or pod."""
         return self._units.get(key, [])
 
@@ -126,7 +126,7 @@ class FlavorUsage:
     def rows(self) -> Rows:
         """All rows, those of the dead included."""
         if self._parts:
-            self._rows = _joined([self._rows, *self._parts])
+            self._rows = _join_rows([self._rows, *self._parts])
             self._parts = []
         # Half of the numbers are dead: each sum over rows costs twice what it has to.
         if len(self.keys) > 64 and len(self.keys) > 2 * len(self.numbers):
@@ -136,7 +136,7 @@ class FlavorUsage:
     def _compact(self) -> None:
         size = len(self.keys)
         alive = self.alive[:size]
-        kept = self._rows.of(alive[self._rows.owner])
+        kept = self._rows.select_rows(alive[self._rows.owner])
         self._rows = Rows((np.cumsum(alive) - 1)[kept.owner], kept.leaf, kept.units, kept.kind)
         self.keys = [key for key, lives in zip(self.keys, alive.tolist(), strict=True) if lives]
         self.numbers = {key: number for number, key in enumerate(self.keys)}
@@ -164,7 +164,7 @@ class FlavorUsage:
     def _kind(self, requests: Amounts) -> int:
         return self._kinds.setdefault(tuple({PODS: 1, **requests}.items()), len(self._kinds))
 
-    def leaves(self, names: Iterable[str]) -> Ints:
+    def leaves_of_nodes(self, names: Iterable[str]) -> Ints:
         """The leaves of these nodes, of those that are there."""
         at = self._leaves_by_name
         return np.array([at[name] for name in names if name in at], np.int64)
@@ -173,7 +173,7 @@ class FlavorUsage:
     def _leaves_by_name(self) -> dict[str, int]:
         return {name: leaf for leaf, name in enumerate(self.tree.names)}
 
-    def _where(self, assignment: Assignment) -> tuple[Ints, Ints]:
+    def _leaves_of(self, assignment: Assignment) -> tuple[Ints, Ints]:
         packing = assignment.packing
         # Made for this very tree: leaves need not be looked up by name.
         if packing is not None and packing[0] is self.tree:
@@ -183,7 +183,7 @@ class FlavorUsage:
         return np.array([leaf for leaf, _ in on], np.int64), np.array([n for _, n in on], np.int64)
 
 
-def _joined(parts: Iterable[Rows]) -> Rows:
+def _join_rows(parts: Iterable[Rows]) -> Rows:
     found = list(parts)
     none = np.zeros(0, np.int64)
     return Rows(*(np.concatenate([none, *(getattr(p, name) for p in found)]) for name in Rows.__struct_fields__))
@@ -197,7 +197,7 @@ class UsageIndex:
     """By flavor; made when first asked for, kept as workloads come and go."""
 
     def __init__(self) -> None:
-        self._of: dict[str, FlavorUsage] = {}
+        self._of: dict[str, FlavorRows] = {}
 
     def get(
         self,
@@ -205,7 +205,7 @@ class UsageIndex:
         flavor: str,
         owners: Callable[[], Iterable[SlotOwner]],
         pods: Callable[[], Iterable[OutsidePod]],
-    ) -> FlavorUsage | None:
+    ) -> FlavorRows | None:
         """The rows of a flavor; ``owners`` and ``pods`` give all that hold anything, should they be made anew."""
         tree = state.tree(flavor)
         if tree is None:
@@ -213,9 +213,9 @@ class UsageIndex:
         found = self._of.get(flavor)
         # Leaves are positions in one tree: with another one every row would name a wrong node.
         if found is None or found.tree is not tree:
-            found = self._of[flavor] = FlavorUsage(tree)
+            found = self._of[flavor] = FlavorRows(tree)
             for owner in owners():
-                _note(found, owner, state.assignments(owner.key))
+                _record_assignments(found, owner, state.assignments(owner.key))
             for pod in pods():
                 found.add_pod(pod)
         return found
@@ -230,13 +230,13 @@ class UsageIndex:
         for found in self._of.values():
             found.remove(pod_unit(pod))
 
-    def note(self, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:
+    def record_usage(self, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:
         """A workload holds exactly these assignments now."""
         for found in self._of.values():
-            _note(found, owner, assignments)
+            _record_assignments(found, owner, assignments)
 
 
-def _note(found: FlavorUsage, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:
+def _record_assignments(found: FlavorRows, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:
     mine = [part for part in assignments.values() if part.flavor == found.tree.flavor.name]
     if mine:
         found.add(owner, mine)

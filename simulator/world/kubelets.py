@@ -31,7 +31,7 @@ class Kubelets:
     def __contains__(self, node: object) -> bool:
         return node in self._machines
 
-    def admit(self, node: str, pod: str, shape: PodShape | None) -> str:
+    def admit_arrival(self, node: str, pod: str, shape: PodShape | None) -> str:
         """A pod arrives: "" where its kubelet takes it, else the kubelet's reason."""
         machine = self._machines.get(node)
         if machine is None or shape is None or inner(shape) is None:
@@ -49,13 +49,13 @@ class Kubelets:
             machine = self._machines[node]
             self._states[node] = charge(machine.layout, self._states[node], held, -1, machine.device_ids)
 
-    def held(self, node: str, pod: str) -> NumaPlacement | None:
+    def placement_of_pod(self, node: str, pod: str) -> NumaPlacement | None:
         """What a pod holds; None where it holds nothing inside a machine."""
         return self._holds.get(node, {}).get(pod)
 
     def splits(self, node: str, pod: str, shape: PodShape | None) -> bool:
         """Whether a pod holds something of more NUMA zones than it would if nothing else ran there."""
-        held = self.held(node, pod)
+        held = self.placement_of_pod(node, pod)
         if held is None or shape is None:
             return False
         layout = self._machines[node].layout
@@ -63,7 +63,7 @@ class Kubelets:
 
     def crosses(self, node: str, pod: str, resource: str) -> bool:
         """Whether a pod's devices come from several sockets though one has as many."""
-        held = self.held(node, pod)
+        held = self.placement_of_pod(node, pod)
         return held is not None and _crosses(self._machines[node].layout, held, resource)
 
     def would_cross(self, node: str, shape: PodShape, resource: str) -> bool:

@@ -31,7 +31,7 @@ def scattered(state: ClusterState, placed: Assignment, placing: Placing, dice: r
     pod_set = placed.source
     if pod_set is None or pod_set.affinity or pod_set.anti_affinity or pod_set.spread:
         return placed
-    fit = Fit.of(state, placed.flavor, pod_set)
+    fit = Fit.count_pod_set(state, placed.flavor, pod_set)
     if isinstance(fit, Refusal):
         return placed
     counts = _counts(state, fit, pod_set, placing, dice)
@@ -73,7 +73,7 @@ def _counts(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing, di
 
 def _columns(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing) -> tuple[Ints, Ints, Ints]:
     """(free, allocatable, what one pod asks), by scored resource and leaf."""
-    table, where = state.cluster.table, fit.tree.where(np.arange(fit.tree.size))
+    table, where = state.cluster.table, fit.tree.columns_of_leaves(np.arange(fit.tree.size))
     scored = list(_scored(pod_set, placing))
     asks = np.array([[pod_set.requests.get(resource, 0)] for resource in scored], np.int64)
     free, have = (np.stack([table.amounts(rows, name, where) for name in scored]) for rows in (table.free, table.alloc))

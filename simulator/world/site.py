@@ -22,7 +22,7 @@ from engine.reasons import Reason
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.eviction_units import Path
 from queueing.queues.queues import Queues
-from simulator.model import Cluster, Job, Placing, Policy
+from simulator.model import Placing, SchedulingPolicy, SimulatedCluster, SimulatedJob
 from simulator.world.kubelets import Kubelets
 from simulator.world.scatter import scattered
 
@@ -33,7 +33,7 @@ class Where(msgspec.Struct, eq=False):
     ``going``: those that were told to go, and are there yet. ``made``: how many there were in all.
     """
 
-    job: Job
+    job: SimulatedJob
     pods: list[tuple[str, PodSet, str]]
     taken: set[str] = msgspec.field(default_factory=set)
     going: set[str] = msgspec.field(default_factory=set)
@@ -49,11 +49,11 @@ class Where(msgspec.Struct, eq=False):
         self.pods = [*self.pods, *pods]
         self.made += len(pods)
 
-    def part(self, keys: Collection[str]) -> None:
+    def send_away(self, keys: Collection[str]) -> None:
         """These pods are told to go."""
         self.going.update(keys)
 
-    def ended(self, kept: Iterable[Assignment], pod_set: str) -> "Where":
+    def end_one(self, kept: Iterable[Assignment], pod_set: str) -> "Where":
         """One of a pod set leaves it whose slot is not kept; returns it."""
         left = Counter(node for part in kept if part.pod_set == pod_set for node in _nodes(part))
         mine = [pod for pod in self.pods if pod[1].name == pod_set]
@@ -77,7 +77,7 @@ class Where(msgspec.Struct, eq=False):
 class Site:
     """See the module. ``seed`` breaks ties of placing by count."""
 
-    def __init__(self, cluster: Cluster, policy: Policy, seed: int) -> None:
+    def __init__(self, cluster: SimulatedCluster, policy: SchedulingPolicy, seed: int) -> None:
         self._placing = policy.placing
         self._dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
         # The world has its machines with every policy, also where the scheduler's state is not told of them.
@@ -86,7 +86,7 @@ class Site:
         self.inside = bool(cluster.machines) and policy.placing is Placing.TOPOLOGY
         _fill(self.state, cluster, machines=cluster.machines if self.inside else ())
 
-    def put(self, job: Job, grant: AssumedAdmission, queues: Queues) -> Where:
+    def put(self, job: SimulatedJob, grant: AssumedAdmission, queues: Queues) -> Where:
         """Where the pods of an admitted job go; by count they are put elsewhere than the queue core thought."""
         assignments = grant.assignments
         if self._placing is not Placing.TOPOLOGY:
@@ -114,7 +114,7 @@ class Site:
                 there = self.inside_of(where, (piece.values,), part.levels) - keys
                 mine = [key for key, pod_set, _ in where.pods if key in there and pod_set.name == part.pod_set]
                 keys.update(mine[len(mine) - piece.count :])
-        where.part(keys)
+        where.send_away(keys)
         for key, pod_set, node in where.pods:
             if key in keys:
                 known = self.state.pods.get(key) or self._pod(where.job, key, pod_set, node)
@@ -151,14 +151,14 @@ class Site:
         """The flavors that a node is of."""
         return self.state.flavors_on(node)
 
-    def uncounted(self, job: Job) -> str:
+    def uncounted(self, job: SimulatedJob) -> str:
         """Why the devices of a job are not counted as things stand; "" where they are."""
         asks = [pod_set.devices for pod_set in job.pod_sets if pod_set.devices is not None]
-        refused = any(self.state.cluster.devices.refused(ask) for ask in asks)
+        refused = any(self.state.cluster.devices.is_uncounted(ask) for ask in asks)
         return f"{Reason.RESOURCE_CLAIMS_NOT_COUNTED}: {COSTLY}" if refused else ""
 
     @staticmethod
-    def gives_devices(job: Job) -> bool:
+    def gives_devices(job: SimulatedJob) -> bool:
         """Whether pods of a job get devices when they start: what their slots kept beside these is free then."""
         return any(pod_set.devices is not None for pod_set in job.pod_sets)
 
@@ -169,25 +169,25 @@ class Site:
             if key in where.taken or key in where.going:
                 continue
             # Devices first: kube-scheduler allocates them before the pod is bound, and the kubelet sees it only then.
-            reason = self._given(key, pod_set, node) or self.kubelets.admit(node, key, pod_set.shape)
+            reason = self._allocate_devices(key, pod_set, node) or self.kubelets.admit_arrival(node, key, pod_set.shape)
             if reason:
                 self._take_back(key, pod_set)
                 refused.append(reason)
                 continue
             where.taken.add(key)
             if self.inside or pod_set.devices is not None:
-                self._seen(where.job, key, pod_set, node, queues)
+                self._bind_pod(where.job, key, pod_set, node, queues)
         self._report(where)
         return refused
 
-    def _given(self, key: str, pod_set: PodSet, node: str) -> str:
+    def _allocate_devices(self, key: str, pod_set: PodSet, node: str) -> str:
         """Give a pod the devices that it claims; why there are none, "" where it has all."""
         if pod_set.devices is None:
             return ""
         ledger = self.state.cluster.devices
         uses = ledger.first_fit(node, pod_set.devices)
         if uses is None:
-            return f"no devices for its claims: {ledger.why(node, pod_set.devices)}"
+            return f"no devices for its claims: {ledger.explain_devices(node, pod_set.devices)}"
         ledger.set_uses(key, uses, frozenset([key]))
         return ""
 
@@ -216,7 +216,7 @@ class Site:
             and name != node
             and name not in closed
             and (level is None or other.labels.get(level) == nodes[node].labels.get(level))
-            and all(self.state.free(name).get(each, 0) >= amount for each, amount in pod_set.requests.items())
+            and all(self.state.free_on_node(name).get(each, 0) >= amount for each, amount in pod_set.requests.items())
             and not self.kubelets.would_cross(name, shape, resource)
             for name, other in nodes.items()
         )
@@ -225,15 +225,15 @@ class Site:
         """How many of the pods hold something of more NUMA zones than they would on an empty machine."""
         return sum(self.kubelets.splits(node, key, pod_set.shape) for key, pod_set, node in where.pods)
 
-    def _seen(self, job: Job, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
+    def _bind_pod(self, job: SimulatedJob, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
         """The pod is bound, and its node says what it holds."""
         self.state.set_pod(self._pod(job, key, pod_set, node))
         queues.bind(key, job.key)
         if pod_set.devices is not None:
             queues.room_freed(self.state.flavors_on(node))  # its slot kept devices beside those that it has by now
 
-    def _pod(self, job: Job, key: str, pod_set: PodSet, node: str) -> Pod:
-        held = self.kubelets.held(node, key) if self.inside else None
+    def _pod(self, job: SimulatedJob, key: str, pod_set: PodSet, node: str) -> Pod:
+        held = self.kubelets.placement_of_pod(node, key) if self.inside else None
         return Pod(
             key=key,
             node=node,
@@ -273,17 +273,17 @@ def _nodes(part: Assignment) -> Iterator[str]:
             yield from [name] * count
 
 
-def _machines(cluster: Cluster) -> Iterator[tuple[Machine, State]]:
+def _machines(cluster: SimulatedCluster) -> Iterator[tuple[Machine, State]]:
     """Every machine with what the pods that are there leave of it."""
     state = ClusterState()
     _fill(state, cluster, machines=cluster.machines)
     for machine in cluster.machines:
-        left = state.inside(machine.node)
+        left = state.state_inside(machine.node)
         if left is not None:
             yield machine, left
 
 
-def _fill(state: ClusterState, cluster: Cluster, *, machines: tuple[Machine, ...]) -> None:
+def _fill(state: ClusterState, cluster: SimulatedCluster, *, machines: tuple[Machine, ...]) -> None:
     for flavor in cluster.flavors:
         state.set_flavor(flavor)
     for node in cluster.nodes:
@@ -294,7 +294,7 @@ def _fill(state: ClusterState, cluster: Cluster, *, machines: tuple[Machine, ...
     for pod in cluster.pods:
         state.set_pod(pod)
     # Last: what the machines report counts all the pods that are there by now.
-    state.settle()
+    state.finish_listing()
 
 
 def main_flavor(state: ClusterState, resource: str) -> Flavor | None:

@@ -60,7 +60,7 @@ async def test_an_agent_lists_the_pods_of_its_own_node_alone(cluster):
     async with await Client.connect(str(cluster.kubeconfig)) as client:
         await install_agent_rights(client, topologies=False)
         await add_nodes(client, fleet)
-        own, other = fleet.names()
+        own, other = fleet.node_names()
         for name, node in (("here", own), ("there", other)):
             await client.create(PODS, pod(name, nodeName=node), "default")
         async with await of_node(cluster, client, own) as agent:

@@ -86,7 +86,7 @@ async def test_no_pod_has_its_devices_in_one_zone_and_its_cpus_in_another():
         client = here.client
         await asyncio.to_thread(here.cluster.play_kubelets, Publishing(delay=(0.05, 0.5)))
         await add_nodes(client, FLEETS[1])
-        await wait_ready(client, [name for fleet in FLEETS for name in fleet.names()])
+        await wait_ready(client, [name for fleet in FLEETS for name in fleet.node_names()])
         for count in (1, 2):
             request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count}}
             spec = {"spec": {"devices": {"requests": [request]}}}

@@ -142,7 +142,7 @@ class Stream:
 async def test_no_pod_that_was_let_go_waits_for_devices(variant):
     plans = mixed(COUNT, REQUESTS, seed=18, seconds=(20, 80))
     async with house(FLEET, env=ALONE) as here:
-        await equip(here.client, FLEET.names(), NAMESPACE)
+        await equip(here.client, FLEET.node_names(), NAMESPACE)
         watch, stream = Watch(), Stream(here, plans, variant == "topogate")
         pods = Informer(here.client, PODS, Pod, namespace=NAMESPACE, on_event=watch.see)
         jobs = Informer(here.client, JOBS, Job, namespace=NAMESPACE, on_event=stream.see)

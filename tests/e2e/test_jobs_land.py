@@ -70,7 +70,7 @@ async def test_ranks_sit_in_order(here, jobs):
     )
     hosts = [pod["spec"]["nodeName"] for pod in by_rank]
     assert [hosts[i] for i in range(0, 20, 2)] == [hosts[i] for i in range(1, 20, 2)]  # two a host, neighbours
-    order = FLEET.names()
+    order = FLEET.node_names()
     assert [order.index(host) for host in hosts] == sorted(order.index(host) for host in hosts)
 
 

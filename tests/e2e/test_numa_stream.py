@@ -34,7 +34,7 @@ async def add_machines(cluster: LocalCluster, client: Client, publishing: Publis
     await asyncio.to_thread(cluster.play_kubelets, publishing)
     for fleet in FLEETS[1:]:
         await add_nodes(client, fleet)
-    await wait_ready(client, [name for fleet in FLEETS for name in fleet.names()])
+    await wait_ready(client, [name for fleet in FLEETS for name in fleet.node_names()])
 
 
 async def published(here: House) -> bool:

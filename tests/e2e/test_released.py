@@ -71,7 +71,7 @@ def image(tmp_path_factory):
 
 def owners():
     made = [
-        *render.objects(render.Options(agent=True)),
+        *render.objects(render.InstallOptions(agent=True)),
         *yaml.safe_load_all((ROOT / "manifests/web/deployment.yaml").read_text()),
     ]
     return {obj["metadata"]["name"]: obj for obj in made if obj["kind"] in {"Deployment", "DaemonSet"}}

@@ -96,7 +96,7 @@ SELDOM = {
 def granted(component):
     """(verb, resource.group) of the component's roles."""
     found = set()
-    for obj in render.objects(render.Options(agent=True)):
+    for obj in render.objects(render.InstallOptions(agent=True)):
         if obj["kind"] in {"Role", "ClusterRole"} and obj["metadata"]["name"] == f"topogate-{component}":
             for rule in obj["rules"]:
                 for verb in rule["verbs"]:

@@ -38,7 +38,7 @@ def made(number: int, filters: Extender, *, known: bool):
     kind, pods = f"k{dice.randrange(KINDS)}", dice.choice((1, 2, 2, 4))
     gpus = dice.choice((4, 8)) if pods < 4 else 4  # half a rack at most: no rack has all nodes of one that refuses some
     spec = {}
-    if known and (out := filters.refused_nodes(kind, FLEET.names())):
+    if known and (out := filters.refused_nodes(kind, FLEET.node_names())):
         wish = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": out}
         terms = {"nodeSelectorTerms": [{"matchExpressions": [wish]}]}
         spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}

@@ -12,7 +12,7 @@ from support.snapshots import FLAVOR, node, steady
 from support.web_cluster import claimed, items
 from support.web_page import serving, violations
 
-from cli.demo.page import Page
+from cli.demo.page import DemoPage
 from cli.web.running import of_files, write
 from crds.names import workload_name
 from crds.settings import Settings
@@ -384,7 +384,7 @@ async def test_a_simulation_is_looked_at_from_moment_to_moment(tmp_path, tab):
 
 
 async def test_a_browser_goes_over_to_what_the_demo_shows_next(tab, tmp_path):
-    page = Page()
+    page = DemoPage()
     try:
         for name, hosts in (("before", 2), ("after", 3)):
             made = {"apiVersion": "v1", "kind": "List", "items": items(1, 1, hosts)}

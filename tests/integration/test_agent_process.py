@@ -133,7 +133,7 @@ async def test_an_api_server_that_goes_away_only_delays(fresh_cluster, vm):
         await install_agent_rights(client, topologies=False)  # nobody brought that kind: the rest goes on
         fleet = Fleet(blocks=1, racks=1, hosts=1, gpus=0)
         await add_nodes(client, fleet)
-        (node,) = fleet.names()
+        (node,) = fleet.node_names()
         with kubelet.serving():
             async with process(fresh_cluster, client, node, root, kubelet) as (running, port):
                 await until(lambda: is_ready(port), "the agent to be ready")

@@ -13,7 +13,7 @@ from certs import store, trust
 from certs.authority import Lifetimes, create, fingerprint
 from certs.foreign import CertificatesMissingError
 from certs.manager import CertificateManager
-from certs.options import Options
+from certs.options import CertificateOptions
 from certs.rotation import UNKNOWN, Replica
 from clock import SYSTEM, Clock
 from kube.errors import NotFound
@@ -28,7 +28,7 @@ LIVES = Lifetimes(ca=timedelta(days=3650), leaf=timedelta(days=3650), renew_befo
 
 def options_in(namespace, **changes):
     values = {"hosts": ("127.0.0.1",), "mutating": (NAME,), "validating": (NAME,), "lifetimes": LIVES, **changes}
-    return Options(namespace=namespace, secret="certs", check_seconds=0.02, settle_seconds=60.0, **values)
+    return CertificateOptions(namespace=namespace, secret="certs", check_seconds=0.02, settle_seconds=60.0, **values)
 
 
 def unheard(*_):
@@ -45,7 +45,7 @@ def replica(client, namespace, name="a", on_change=lambda _: None, **changes):
 async def ensure(client, options):
     """What a replica serves after its first round."""
     manager = CertificateManager(client, options, lambda _: None, notify=unheard, monotonic=SYSTEM.monotonic)
-    await manager.refresh()
+    await manager.run_round()
     return manager.bundle
 
 
@@ -129,24 +129,24 @@ async def test_the_ca_is_published_once_and_repaired_when_it_is_lost(client, nam
     manager = CertificateManager(
         client, options_in(namespace), served.append, notify=unheard, monotonic=SYSTEM.monotonic
     )
-    await manager.refresh()
+    await manager.run_round()
     assert manager.published
     assert await bundles(client) == [manager.bundle.ca_pem] * 2
     version = (await client.get(MUTATING_WEBHOOKS, NAME))["metadata"]["resourceVersion"]
-    await manager.refresh()
+    await manager.run_round()
     assert (await client.get(MUTATING_WEBHOOKS, NAME))["metadata"]["resourceVersion"] == version
     assert len(served) == 1
 
     body = {"webhooks": [{"name": "two.topogate.dev", "clientConfig": {"caBundle": None}}]}
     await client.patch(MUTATING_WEBHOOKS, NAME, body=body, content_type=PatchType.STRATEGIC)
     assert (await bundles(client))[1] == b""
-    await manager.refresh()
+    await manager.run_round()
     assert await bundles(client) == [manager.bundle.ca_pem] * 2
 
 
 async def test_a_configuration_that_is_not_there_is_passed_over(client, namespace):
     manager = replica(client, namespace)
-    await manager.refresh()
+    await manager.run_round()
     assert manager.published
 
 
@@ -154,10 +154,10 @@ async def test_a_deleted_secret_comes_back_as_it_was(client, namespace, configur
     manager = CertificateManager(
         client, options_in(namespace), lambda _: None, notify=unheard, monotonic=SYSTEM.monotonic
     )
-    await manager.refresh()
+    await manager.run_round()
     before = manager.bundle
     await client.delete(SECRETS, "certs", namespace)
-    await manager.refresh()
+    await manager.run_round()
     assert manager.bundle == before
     assert await ensure(client, options_in(namespace)) == before
 
@@ -185,7 +185,7 @@ async def test_a_ca_is_rotated_without_a_gap(client, namespace, configuration, w
 
     replicas = [make("a"), make("b")]
     for each in replicas:
-        await each.refresh()
+        await each.run_round()
     old = replicas[0].bundle
     if why == "age":
         clock["now"] = datetime.now(UTC)  # past two thirds of the CA's life
@@ -193,7 +193,7 @@ async def test_a_ca_is_rotated_without_a_gap(client, namespace, configuration, w
         await annotate(client, namespace, rotate="ca")
 
     for each in replicas:
-        await each.refresh()
+        await each.run_round()
     assert [each.bundle.cert_pem for each in replicas] == [old.cert_pem] * 2
     both = replicas[0].bundle.authorities
     assert both[1:] == old.authorities
@@ -201,18 +201,18 @@ async def test_a_ca_is_rotated_without_a_gap(client, namespace, configuration, w
     assert not (await stored(client, namespace)).asked
 
     clock["mono"] = 59.0
-    await replicas[0].refresh()
+    await replicas[0].run_round()
     assert replicas[0].bundle.cert_pem == old.cert_pem
     clock["mono"] = 61.0
     for _ in range(3):
-        await replicas[0].refresh()  # it serves the new one; the other replica has not looked yet
+        await replicas[0].run_round()  # it serves the new one; the other replica has not looked yet
         assert await trusted() == [both] * 2
     assert replicas[0].bundle.issuer == both[0]
     assert replicas[1].bundle.issuer == both[1]
     for each in (*replicas, *replicas):
-        await each.refresh()
+        await each.run_round()
     assert len({each.bundle.cert_pem for each in replicas}) == 1
-    await replicas[0].refresh()
+    await replicas[0].run_round()
     assert await trusted() == [both[:1]] * 2
     assert (await stored(client, namespace)).retired == (fingerprint(both[1]),)
     assert served == [("a", both[1]), ("b", both[1]), ("a", both[0]), ("b", both[0])]
@@ -233,13 +233,13 @@ async def test_a_replica_says_what_it_may_serve_before_it_serves_it(client, name
 
     monkeypatch.setattr(store, "write", noting)
     manager = replica(client, namespace, on_change=on_change, monotonic=lambda: clock["mono"])
-    await manager.refresh()
+    await manager.run_round()
     await annotate(client, namespace, rotate="ca")
-    await manager.refresh()
+    await manager.run_round()
     clock["mono"] = 61.0
-    await manager.refresh()
+    await manager.run_round()
     assert len(set(served)) == 2
-    await manager.refresh()
+    await manager.run_round()
     assert json.loads(said[f"{store.REPLICA_PREFIX}a"])["needs"] == served[-1:]
 
 
@@ -253,21 +253,21 @@ async def test_an_old_ca_outlives_no_pod_that_is_gone(client, namespace, configu
     }
     uid = (await client.create(PODS, pod, namespace))["metadata"]["uid"]
     other = replica(client, namespace, uid, pod="webhook-b", pod_uid=uid)
-    await other.refresh()
+    await other.run_round()
     clock = {"mono": 0.0}
     own = replica(client, namespace, monotonic=lambda: clock["mono"])
-    await own.refresh()
+    await own.run_round()
     await annotate(client, namespace, rotate="ca")
     for _ in range(5):
         clock["mono"] += 100.0
-        await own.refresh()
+        await own.run_round()
     now = await stored(client, namespace)
     assert len(now.bundle.authorities) == 2
     assert now.bundle.issuer == now.bundle.authorities[0]
 
     await client.delete(PODS, "webhook-b", namespace, grace_period=0)
     for _ in range(2):
-        await own.refresh()
+        await own.run_round()
     now = await stored(client, namespace)
     assert len(now.bundle.authorities) == 1
     assert set(now.replicas) == {"a"}
@@ -275,8 +275,8 @@ async def test_an_old_ca_outlives_no_pod_that_is_gone(client, namespace, configu
 
 async def test_a_replica_that_leaves_says_so(client, namespace):
     one, two = replica(client, namespace), replica(client, namespace, "b")
-    await one.refresh()
-    await two.refresh()
+    await one.run_round()
+    await two.run_round()
     await one.withdraw_replica()
     assert set((await stored(client, namespace)).replicas) == {"b"}
     await client.delete(SECRETS, "certs", namespace)
@@ -285,15 +285,15 @@ async def test_a_replica_that_leaves_says_so(client, namespace):
 
 async def test_a_leaf_is_made_anew_when_it_is_asked_for(client, namespace, configuration):
     manager = replica(client, namespace)
-    await manager.refresh()
+    await manager.run_round()
     before = manager.bundle
     await annotate(client, namespace, rotate="leaf")
-    await manager.refresh()
+    await manager.run_round()
     assert manager.bundle.ca_pem == before.ca_pem
     assert manager.bundle.cert_pem != before.cert_pem
     await annotate(client, namespace, rotate="everything")
     after = manager.bundle
-    await manager.refresh()
+    await manager.run_round()
     assert manager.bundle == after
 
 
@@ -302,18 +302,18 @@ async def test_a_secret_of_a_backup_is_served_only_once_its_ca_is_known(client, 
     clock = {"mono": 0.0}
     replicas = [replica(client, namespace, name, monotonic=lambda: clock["mono"]) for name in "ab"]
     for each in replicas:
-        await each.refresh()
+        await each.run_round()
     before = replicas[0].bundle
     backup = create(["127.0.0.1"], datetime.now(UTC), LIVES)
     await client.delete(SECRETS, "certs", namespace)
     await client.create(SECRETS, {**empty_secret(), "data": store.data_of(backup)}, namespace)
     for each in replicas:
-        await each.refresh()
+        await each.run_round()
         assert each.bundle.cert_pem == before.cert_pem
     assert await bundles(client) == [backup.ca_pem + before.ca_pem] * 2
     clock["mono"] = 61.0
     for each in (*replicas, *replicas, *replicas):
-        await each.refresh()
+        await each.run_round()
     assert [each.bundle.cert_pem for each in replicas] == [backup.cert_pem] * 2
     now = await stored(client, namespace)
     # Who else serves a certificate of the CA that was taken in nobody can know: it stays as long as one could live.
@@ -324,7 +324,7 @@ async def test_a_secret_of_a_backup_is_served_only_once_its_ca_is_known(client, 
 async def test_a_secret_that_was_emptied_is_put_back_by_whoever_serves(client, namespace, configuration, gone):
     told = []
     manager = replica(client, namespace, notify=lambda *event: told.append(event[1:]))
-    await manager.refresh()
+    await manager.run_round()
     before = manager.bundle
     if gone == "everything":
         await client.delete(SECRETS, "certs", namespace)
@@ -342,11 +342,11 @@ async def test_a_secret_that_was_emptied_is_put_back_by_whoever_serves(client, n
         )
     fresh = replica(client, namespace, "b")
     told.clear()
-    await manager.refresh()
+    await manager.run_round()
     assert manager.bundle == before
     assert (await stored(client, namespace)).bundle == before
     assert [(kind, str(reason)) for kind, reason, _ in told] == [("Warning", "CertificatesRepaired")]
-    await fresh.refresh()
+    await fresh.run_round()
     assert fresh.bundle == before
 
 
@@ -354,7 +354,7 @@ async def test_where_nobody_serves_any_more_a_broken_secret_starts_over_beside_w
     client, namespace, configuration
 ):
     """A new process, a Secret full of garbage, and API servers that trust a CA of which others may serve."""
-    await replica(client, namespace).refresh()
+    await replica(client, namespace).run_round()
     old = (await bundles(client))[0]
     body = {"data": dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"), base64.b64encode(b"x").decode())}
     await client.patch(SECRETS, "certs", namespace, body=body)
@@ -363,14 +363,14 @@ async def test_where_nobody_serves_any_more_a_broken_secret_starts_over_beside_w
         client, namespace, "b", monotonic=lambda: clock["mono"], notify=lambda *event: told.append(str(event[2]))
     )
     with pytest.raises(CertificatesMissingError, match="API servers get 60 s to notice the new CA"):
-        await fresh.refresh()
+        await fresh.run_round()
     assert told == ["CertificatesRepaired", "CertificatesRotated"]
     assert not fresh.published
     both = (await bundles(client))[0]
     assert both.endswith(old)
     assert both != old
     clock["mono"] = 61.0
-    await fresh.refresh()
+    await fresh.run_round()
     assert fresh.published
     assert (await bundles(client))[0] == both
 
@@ -378,11 +378,11 @@ async def test_where_nobody_serves_any_more_a_broken_secret_starts_over_beside_w
 async def test_an_expired_certificate_is_replaced_at_once(client, namespace, configuration):
     clock = {"now": datetime.now(UTC) - timedelta(days=400)}
     short = Lifetimes(ca=timedelta(days=3650), leaf=timedelta(days=30), renew_before=timedelta(days=1))
-    await replica(client, namespace, lifetimes=short, clock=lambda: clock["now"]).refresh()
+    await replica(client, namespace, lifetimes=short, clock=lambda: clock["now"]).run_round()
     before = await bundles(client)
     told = []
     fresh = replica(client, namespace, "b", lifetimes=short, notify=lambda *event: told.append(event))
-    await fresh.refresh()
+    await fresh.run_round()
     assert fresh.published
     assert fresh.bundle.not_after > datetime.now(UTC)
     assert await bundles(client) == before
@@ -404,7 +404,7 @@ async def test_the_time_is_the_api_servers(client, namespace, monkeypatch):
 async def test_a_write_that_comes_late_takes_no_ca_away(client, namespace, configuration, monkeypatch):
     """A replica reads, sleeps, and writes the caBundle when another has long put a new CA there."""
     slow, quick = replica(client, namespace), replica(client, namespace, "b")
-    await slow.refresh()
+    await slow.run_round()
     body = {"webhooks": [{"name": "two.topogate.dev", "clientConfig": {"caBundle": None}}]}
     await client.patch(MUTATING_WEBHOOKS, NAME, body=body, content_type=PatchType.STRATEGIC)
     publish, asleep, awake = trust.publish, asyncio.Event(), asyncio.Event()
@@ -416,10 +416,10 @@ async def test_a_write_that_comes_late_takes_no_ca_away(client, namespace, confi
         return await publish(*arguments)
 
     monkeypatch.setattr(trust, "publish", late)
-    sleeping = asyncio.create_task(slow.refresh())
+    sleeping = asyncio.create_task(slow.run_round())
     await asleep.wait()
     await annotate(client, namespace, rotate="ca")
-    await quick.refresh()
+    await quick.run_round()
     both = quick.bundle.ca_pem
     assert await bundles(client) == [both] * 2
     awake.set()
@@ -430,12 +430,12 @@ async def test_a_write_that_comes_late_takes_no_ca_away(client, namespace, confi
 
 async def test_what_replicas_say_that_cannot_be_read_is_taken_away(client, namespace):
     manager = replica(client, namespace)
-    await manager.refresh()
+    await manager.run_round()
     past = Replica(("x",), datetime.now(UTC) - timedelta(seconds=1))
     texts = {"broken": "{", "past": msgspec.json.encode(past).decode()}
     body = {"metadata": {"annotations": {f"{store.REPLICA_PREFIX}{name}": text for name, text in texts.items()}}}
     await client.patch(SECRETS, "certs", namespace, body=body)
-    await manager.refresh()
+    await manager.run_round()
     assert set((await client.get(SECRETS, "certs", namespace))["metadata"]["annotations"]) == {
         f"{store.REPLICA_PREFIX}a"
     }
@@ -447,7 +447,7 @@ async def test_a_secret_that_cert_manager_writes_is_not_fought_over(client, name
     secret["metadata"] = {"name": "certs", "annotations": {"cert-manager.io/certificate-name": "topogate-webhook"}}
     made = await client.create(SECRETS, secret, namespace)
     with pytest.raises(CertificatesMissingError, match="set certificateSource: cert-manager"):
-        await replica(client, namespace).refresh()
+        await replica(client, namespace).run_round()
     after = await client.get(SECRETS, "certs", namespace)
     assert after["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
@@ -463,7 +463,7 @@ async def test_cert_managers_secret_is_served_and_never_written(client, namespac
     made = await client.create(SECRETS, secret, namespace)
     before = await bundles(client)
     manager = CertificateManager(client, foreign, lambda _: None, notify=unheard, monotonic=SYSTEM.monotonic)
-    await manager.refresh()
+    await manager.run_round()
     assert manager.bundle.cert_pem == ours.cert_pem
     assert await bundles(client) == before
     after = await client.get(SECRETS, "certs", namespace)

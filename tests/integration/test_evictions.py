@@ -11,7 +11,7 @@ from kube.events import EventRecorder
 from kube.objects import Job, Pod
 from kube.resources import JOBS, POD_DISRUPTION_BUDGETS, PODS
 from ungater.guard import Guard
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.writers.evictor import Evictor, tracked
 
 pytestmark = pytest.mark.cluster
@@ -31,7 +31,7 @@ async def evictions(client):
         concurrency=4,
         requeue=lambda uid, after: asked.append((uid, after)),
         recorder=recorder,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
         job=(jobs_known := {}).get,
@@ -62,8 +62,8 @@ async def test_evicted_pods_are_no_failures_of_their_job(client, namespace, jobs
     before = await jobs.running("gang", 6)
     for pod in await wanted(client, namespace, "gang"):
         assert tracked(pod)
-        evictions.evict("gang", pod, "makes room for somebody")
-        evictions.evict("gang", pod, "makes room for somebody")  # once is enough
+        evictions.request_eviction("gang", pod, "makes room for somebody")
+        evictions.request_eviction("gang", pod, "makes room for somebody")  # once is enough
     gone = {pod["metadata"]["uid"] for pod in before}
 
     async def replaced():
@@ -91,7 +91,7 @@ async def test_a_pod_that_succeeds_in_the_grace_period_of_its_eviction_is_counte
     for phase in ("Running", "Succeeded"):
         await client.patch(PODS, name, namespace, body={"status": {"phase": phase}}, subresource="status")
         if phase == "Running":
-            evictions.evict("late", pod, "makes room")
+            evictions.request_eviction("late", pod, "makes room")
             await until(lambda: _ends(client, name, namespace), "the pod to terminate")
     await client.delete(PODS, name, namespace, grace_period=0)
 
@@ -126,7 +126,7 @@ async def test_a_budget_delays_and_says_so(client, namespace, jobs, evictions):
     pods = await wanted(client, namespace, "web")
     first = {pod.metadata.uid for pod in pods}
     for pod in pods:
-        evictions.evict("web", pod, "makes room")
+        evictions.request_eviction("web", pod, "makes room")
 
     async def refused():
         return len(evictions.asked) == 2 and evictions.blocked("web")
@@ -139,13 +139,13 @@ async def test_a_budget_delays_and_says_so(client, namespace, jobs, evictions):
     assert {pod.metadata.uid for pod in now} == first
     assert all(tracked(pod) for pod in now)  # a pod that stays is counted as before
     for pod in now:
-        evictions.evict("web", pod, "makes room")  # not due yet: nothing is sent
+        evictions.request_eviction("web", pod, "makes room")  # not due yet: nothing is sent
     await client.delete(POD_DISRUPTION_BUDGETS, "all-of-them", namespace)
 
     async def gone():
         left = [pod for pod in await wanted(client, namespace, "web") if pod.metadata.uid in first]
         for pod in left:
-            evictions.evict("web", pod, "makes room")
+            evictions.request_eviction("web", pod, "makes room")
         return not left
 
     await until(gone, "both pods to be evicted")
@@ -170,7 +170,7 @@ async def test_two_budgets_on_one_pod_block_with_the_reason(client, namespace, j
         }
         await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
     (pod,) = await wanted(client, namespace, "twice")
-    evictions.evict("twice", pod, "makes room")
+    evictions.request_eviction("twice", pod, "makes room")
 
     async def refused():
         return evictions.blocked("twice")
@@ -182,10 +182,10 @@ async def test_what_is_gone_or_forgotten_is_not_evicted(client, namespace, jobs,
     await jobs.create(plain("short", 2))
     await jobs.running("short", 2)
     one, two = await wanted(client, namespace, "short")
-    evictions.evict("a", one, "makes room")
-    evictions.forget("a")  # before the worker got to it
+    evictions.request_eviction("a", one, "makes room")
+    evictions.cancel_evictions("a")  # before the worker got to it
     await client.delete(PODS, two.metadata.name, namespace, grace_period=0)
-    evictions.evict("b", two, "makes room")
+    evictions.request_eviction("b", two, "makes room")
     await asyncio.sleep(1)
     assert evictions.blocked("b") is None
     assert one.metadata.uid in {pod.metadata.uid for pod in await wanted(client, namespace, "short")}

@@ -46,7 +46,7 @@ def own():
         async with await Client.connect(str(cluster.kubeconfig)) as client:
             fleet = Fleet(blocks=1, racks=1, hosts=2)
             await add_nodes(client, fleet)
-            await wait_ready(client, fleet.names(), timeout=30)
+            await wait_ready(client, fleet.node_names(), timeout=30)
             await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "not-simulated"}})
             await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 
@@ -147,7 +147,7 @@ def test_installing_again_changes_nothing(installed, install):
 def test_kustomize_makes_the_same_objects(kubectl, folders):
     built = [obj for each in folders for obj in yaml.safe_load_all(kubectl("kustomize", f"manifests/{each}"))]
     by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in built}
-    rendered = render.objects(render.Options(agent="agent" in folders))
+    rendered = render.objects(render.InstallOptions(agent="agent" in folders))
     assert by_name == {(obj["kind"], obj["metadata"]["name"]): obj for obj in rendered}
 
 
@@ -163,7 +163,7 @@ def test_the_agent_comes_stays_and_goes(clean, install, kubectl, there):
     assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "topogate:0.2.0"
     printed = outcomes(install(agent=False))
     assert printed[f"daemonset/{render.AGENT}"] == "deleted"
-    assert {name for kind, name in there(render.Options(agent=True)) if name == render.AGENT} == set()
+    assert {name for kind, name in there(render.InstallOptions(agent=True)) if name == render.AGENT} == set()
     assert "deleted" not in outcomes(install()).values()
     assert get(kubectl, *daemons)["items"] == []
 
@@ -275,7 +275,7 @@ def test_print_only(clean, install, kubectl, output, there):
     printed = install(output=output, namespace="elsewhere")
     documents = list(yaml.safe_load_all(printed)) if output is OutputFormat.YAML else [json.loads(printed)]
     objects = [obj for one in documents for obj in one.get("items", [one])]
-    assert objects == render.objects(render.Options(namespace="elsewhere"))
+    assert objects == render.objects(render.InstallOptions(namespace="elsewhere"))
     assert there() == []
 
 
@@ -541,7 +541,7 @@ def test_uninstall_leaves_nothing(clean, install, uninstall, kubectl, there):
     assert outcomes(install(**own, **OUTSIDE))["namespace/tg"] == "created"
     kubectl("create", "-f", "-", stdin=json.dumps(flavor([FINALIZER])))
     uninstall(**own, delete_crds=True, yes=True)
-    assert there(render.Options(**own)) == []
+    assert there(render.InstallOptions(**own)) == []
     roles = json.loads(kubectl("get", "--raw", "/apis/rbac.authorization.k8s.io/v1/clusterroles"))["items"]
     assert not [role for role in roles if FIELD_MANAGER in json.dumps(role["metadata"].get("managedFields", []))]
     assert "Nothing of Topogate was found" in uninstall(**own, delete_crds=True, yes=True).out

@@ -33,7 +33,7 @@ async def _nodes(cluster):
     async with await Client.connect(str(cluster.kubeconfig)) as client:
         fleet = Fleet(blocks=2, racks=2, hosts=2)
         await add_nodes(client, fleet)
-        await wait_ready(client, fleet.names(), timeout=30)
+        await wait_ready(client, fleet.node_names(), timeout=30)
 
 
 def ask(own, *calls):

@@ -156,7 +156,7 @@ async def site(kinds, client, namespace, nodes):
 @pytest.fixture
 async def account(client, as_account):
     """The ungater's service account, with the roles of an installation beside Kueue and no others."""
-    options = render.Options(domain=DOMAIN, namespace="topogate-kueue", kueue=True)
+    options = render.InstallOptions(domain=DOMAIN, namespace="topogate-kueue", kueue=True)
     wanted = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     made = [obj for obj in render.objects(options) if obj["kind"] in wanted]
     for obj in made:

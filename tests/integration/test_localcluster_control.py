@@ -169,7 +169,7 @@ def test_a_cluster_that_a_demo_left_is_known_to_local(cluster, tmp_path, monkeyp
         assert result.exception is None or isinstance(result.exception, Failure), result.exception
         return result.output + str(result.exception or "")
 
-    with supervisor.shown("demo", cluster) as name, supervisor.shown("demo", cluster) as second:
+    with supervisor.announce_cluster("demo", cluster) as name, supervisor.announce_cluster("demo", cluster) as second:
         assert (name, second) == ("demo", "demo-2")
         assert "not up; start it with: topogate local up; there is --name demo, --name demo-2" in ask("status")
         assert ask("kubeconfig", "--name", "demo").strip() == str(cluster.kubeconfig)
@@ -182,5 +182,5 @@ def test_a_cluster_that_a_demo_left_is_known_to_local(cluster, tmp_path, monkeyp
     left = supervisor.directory("demo")
     left.mkdir()
     (left / supervisor.STATE).write_text('{"pid": 1, "started": 1}')
-    with supervisor.shown("demo", cluster) as name:
+    with supervisor.announce_cluster("demo", cluster) as name:
         assert name == "demo", "what a killed process left is taken over"

@@ -12,7 +12,7 @@ from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.count import ClaimCounter, count
 from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import DEFAULT
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
 from engine.claims.pools import Inventory
 from engine.claims.read.claims import read_claim, read_class, read_node, read_uses
@@ -80,8 +80,8 @@ async def machines(client, prefix, dra, *, hosts=1, machine=MACHINE):
     """Nodes of their own for one test."""
     fleet = Fleet(blocks=1, racks=1, hosts=hosts, prefix=prefix, machine=machine, dra=dra)
     await add_nodes(client, fleet)
-    await wait_ready(client, fleet.names())
-    return fleet.names()
+    await wait_ready(client, fleet.node_names())
+    return fleet.node_names()
 
 
 async def start(client, name, spec, node, **pod):
@@ -134,7 +134,7 @@ async def known(client, node):
     """What the engine needs: the node's devices, and the classes."""
     slices = map(read_slice, await client.list(RESOURCE_SLICES))
     labels = (await client.get(NODES, node))["metadata"]["labels"]
-    hardware = Hardware.of(Inventory.of(slices), read_node(node, labels), DEFAULT)
+    hardware = NodeHardware.for_node(Inventory.from_slices(slices), read_node(node, labels), DEFAULT)
     classes = {one.name: one for one in map(read_class, await client.list(DEVICE_CLASSES))}
     return hardware, classes
 
@@ -145,7 +145,7 @@ async def foretold(client, node, spec):
     claims = [read_claim({"metadata": {"name": "claim"}, "spec": spec})]
     selectors, budget = Selectors(), Budget()
     counter = ClaimCounter(claims=claims, classes=classes, selectors=selectors, limit=64)
-    (counted,) = counter.counts([NodeDevices(hardware, InUse())]).tolist()
+    (counted,) = counter.count_by_node([NodeDevices(hardware, InUse())]).tolist()
     found = count(prepare(hardware, claims, RequestContext(classes, selectors, budget)), InUse(), 64, budget)
     devices = [[(one.request, one.device[2]) for claim in pod.claims for one in claim] for pod in found.pods]
     assert counted == len(devices)
@@ -183,8 +183,8 @@ async def test_pods_get_the_devices_that_the_engine_foretells(client, prefix, dr
     ]
     claims = [read_claim({"metadata": {"name": "claim"}, "spec": spec})]
     counter = ClaimCounter(claims=claims, classes=classes, selectors=Selectors(), limit=64)
-    in_use = InUse.of(read_uses(allocated, "allocated"))
-    assert counter.counts([NodeDevices(hardware, in_use)]).tolist() == [0]
+    in_use = InUse.from_uses(read_uses(allocated, "allocated"))
+    assert counter.count_by_node([NodeDevices(hardware, in_use)]).tolist() == [0]
     await client.delete(PODS, f"{prefix}0", NAMESPACE)
     await runs(client, f"{prefix}more")
     assert await given(client, f"{prefix}more") == expected[0]

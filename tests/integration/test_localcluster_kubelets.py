@@ -22,7 +22,7 @@ pytestmark = [
 FLEET = Fleet(
     blocks=1, racks=1, hosts=1, machine="1 socket / 2 NUMA / 8 cores / 4 GPUs / 64Gi", kubelet="single-numa-node, pod"
 )
-NODE = FLEET.names()[0]
+NODE = FLEET.node_names()[0]
 PLAIN = Fleet(blocks=1, racks=1, hosts=1, prefix="plain-", gpus=4)
 NAMESPACE = "default"
 
@@ -34,7 +34,7 @@ async def here():
             await install_crds(client)
             for fleet in (FLEET, PLAIN):
                 await add_nodes(client, fleet)
-            await wait_ready(client, [*FLEET.names(), *PLAIN.names()])
+            await wait_ready(client, [*FLEET.node_names(), *PLAIN.node_names()])
             await asyncio.to_thread(cluster.play_kubelets, Publishing(delay=(0.0, 0.2)))
             yield cluster, client
 
@@ -140,7 +140,7 @@ async def test_what_ends_makes_room_for_what_comes_next(client):
 
 
 async def test_pods_elsewhere_are_none_of_its_business(client):
-    pod = await run(client, "elsewhere", gpus=3, node=PLAIN.names()[0])
+    pod = await run(client, "elsewhere", gpus=3, node=PLAIN.node_names()[0])
     assert pod["status"]["phase"] == "Running"
     assert STATE not in pod["metadata"].get("annotations", {})
 
@@ -178,7 +178,7 @@ async def test_a_machine_may_come_later_and_change_its_kubelet(client):
         machine="2 NUMA / 8 cores / 4 GPUs / 64Gi",
         kubelet="no-static-memory",
     )
-    name = fleet.names()[0]
+    name = fleet.node_names()[0]
     await add_nodes(client, fleet)
     await wait_ready(client, [name])
     assert (await run(client, "wide", gpus=3, cpu="10", node=name))["status"]["phase"] == "Running"  # restricted

@@ -31,7 +31,7 @@ def own():
         async with await Client.connect(str(cluster.kubeconfig)) as client:
             fleet = Fleet(blocks=1, racks=1, hosts=2)
             await add_nodes(client, fleet)
-            await wait_ready(client, fleet.names())
+            await wait_ready(client, fleet.node_names())
 
     with LocalCluster() as cluster:
         asyncio.run(nodes(cluster))

@@ -16,7 +16,7 @@ from queueing.cycle.cycle import cycle
 from queueing.model import Workload
 from queueing.queues.queues import Queues
 from ungater.status import queues
-from ungater.status.queues import QueueStatus, Source, changes
+from ungater.status.queues import QueueStatusLoop, Source, changes
 
 pytestmark = pytest.mark.cluster
 API = {"apiVersion": "topogate.dev/v1alpha1"}
@@ -108,7 +108,7 @@ async def settled(here):
 
 async def test_statuses_are_written_once_and_again_where_they_change(here, client, namespace):
     name, other = await here.make("a", 4), await here.make("b", 12)
-    writer = QueueStatus(client, here.source, lambda: True, SYSTEM)
+    writer = QueueStatusLoop(client, here.source, lambda: True, SYSTEM)
     await writer.update()
     status = await here.status(name)
     assert (status["pendingWorkloads"], status["admittedWorkloads"]) == (0, 0)
@@ -123,7 +123,7 @@ async def test_statuses_are_written_once_and_again_where_they_change(here, clien
     ]
     here.submit("w", name, 8)
     here.submit("x", name, 20)
-    await QueueStatus(client, here.source, lambda: True, SYSTEM).update()
+    await QueueStatusLoop(client, here.source, lambda: True, SYSTEM).update()
     status = await here.status(name)
     assert (status["pendingWorkloads"], status["reservingWorkloads"], status["admittedWorkloads"]) == (1, 1, 1)
     assert usage(status) == usage(status, "flavorsReservation") == [("8", "4")]
@@ -135,7 +135,7 @@ async def test_statuses_are_written_once_and_again_where_they_change(here, clien
 
 async def test_numbers_wait_a_little_and_conditions_do_not(here, client, monkeypatch):
     name = await here.make("a", 8)
-    writer = QueueStatus(client, here.source, lambda: True, SYSTEM)
+    writer = QueueStatusLoop(client, here.source, lambda: True, SYSTEM)
     await writer.update()
     await settled(here)
     here.submit("w", name, 8)
@@ -166,18 +166,18 @@ async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop
     name = await here.make("a", 8)
     gone = await here.make("gone", 8)
     await client.delete(CLUSTER_QUEUES, gone)
-    await QueueStatus(client, here.source, lambda: True, SYSTEM).update()
+    await QueueStatusLoop(client, here.source, lambda: True, SYSTEM).update()
     assert "conditions" in await here.status(name)
     stranger = await as_account(here.namespace, "default")
     fresh = await here.make("c", 8)
-    assert await QueueStatus(stranger, here.source, lambda: True, SYSTEM).update() == queues.AFTER_FAILURE
+    assert await QueueStatusLoop(stranger, here.source, lambda: True, SYSTEM).update() == queues.AFTER_FAILURE
     assert await here.status(fresh) == {}
 
 
 async def test_it_runs(here, client, monkeypatch):
     monkeypatch.setattr(queues, "TICK", 0.01)
     name = await here.make("a", 8)
-    task = asyncio.create_task(QueueStatus(client, here.source, lambda: True, SYSTEM).run())
+    task = asyncio.create_task(QueueStatusLoop(client, here.source, lambda: True, SYSTEM).run())
 
     async def written():
         return "conditions" in await here.status(name)

@@ -36,7 +36,7 @@ async def component(client, namespace, as_account):
 
 async def bind(client, namespace, account, role):
     """Give an account one of our roles, under a name of this test."""
-    options = render.Options(metrics_authentication=True)
+    options = render.InstallOptions(metrics_authentication=True)
     (found,) = [
         obj for obj in render.objects(options) if (obj["kind"], obj["metadata"]["name"]) == ("ClusterRole", role)
     ]

@@ -36,7 +36,7 @@ from manifests import render
 
 DOMAIN, NAMESPACE = "policy.example.com", "policy-test"
 KEYS = Keys(DOMAIN)
-OPTIONS = render.Options(domain=DOMAIN, namespace=NAMESPACE, agent=True)
+OPTIONS = render.InstallOptions(domain=DOMAIN, namespace=NAMESPACE, agent=True)
 WANTED = frozenset(
     {
         "ServiceAccount",
@@ -272,7 +272,7 @@ async def _make_ungater(client: Client, config: str) -> str:
     """The uid of the namespace that all of it is in."""
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
     made = await client.apply(resource_of(home), home, field_manager="test")
-    for obj in render.objects(render.Options(namespace=HOME, config=config)):
+    for obj in render.objects(render.InstallOptions(namespace=HOME, config=config)):
         if obj["kind"] in WANTED and obj["metadata"]["name"].startswith("topogate-ungater"):
             await client.apply(resource_of(obj), renamed(obj, HOME), field_manager="test")
     return str(made["metadata"]["uid"])

@@ -14,8 +14,8 @@ from support.kubelet import Kubelet
 from support.nvml import Recording, recorded
 from support.tree import machine
 
-from agent.cycle import Agent
-from agent.metrics import Metrics
+from agent.cycle import NodeAgent
+from agent.metrics import AgentMetrics
 from clock import SYSTEM
 from crds.settings import Settings
 from kube.client import Client
@@ -45,7 +45,7 @@ async def install_agent_rights(client: Client, *, topologies: bool = True) -> No
     """
     await install_crds(client)
     others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects()}
-    for obj in render.objects(render.Options(agent=True)):
+    for obj in render.objects(render.InstallOptions(agent=True)):
         if (obj["kind"], obj["metadata"]["name"]) not in others and obj["kind"] != "DaemonSet":
             await client.apply(resource_of(obj), obj, field_manager="test")
     if not topologies:
@@ -67,10 +67,10 @@ async def install_agent_rights(client: Client, *, topologies: bool = True) -> No
 class Running:
     """An agent and the machine it is on. ``client`` is its own."""
 
-    agent: Agent
+    agent: NodeAgent
     kubelet: Kubelet
     nvml: Recording
-    metrics: Metrics
+    metrics: AgentMetrics
     client: Client
 
     async def turned(self, times: int = 2) -> None:
@@ -117,9 +117,11 @@ async def agent_on(
             **FAST,
             **settings,
         }
-        metrics, replay = Metrics(), nvml or recorded("dgx-a100")
+        metrics, replay = AgentMetrics(), nvml or recorded("dgx-a100")
         recorder = EventRecorder(client, "topogate-agent")
-        agent = Agent(Settings(**values), client, node, nvml=replay, metrics=metrics, recorder=recorder, clock=SYSTEM)
+        agent = NodeAgent(
+            Settings(**values), client, node, nvml=replay, metrics=metrics, recorder=recorder, clock=SYSTEM
+        )
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(recorder.run())]
         try:
             yield Running(agent, found, replay, metrics, client)

@@ -12,7 +12,7 @@ from kube.parents import JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
 from ungater.jobs import leaderworkerset
 from ungater.model.job_view import id_of
-from ungater.reconcile.reconcile import hindered
+from ungater.reconcile.reconcile import why_not_placed
 
 GPU = "nvidia.com/gpu"
 ONE = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
@@ -106,4 +106,4 @@ class Devices(LookedAt):
         return self.group("l-0", owner, labels=labels)
 
     def why(self, record):
-        return hindered(record, self.memory.rules)
+        return why_not_placed(record, self.memory.rules)

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 import msgspec
 from support.jobs import GPU
 
-from engine.kubelet.admission import Admission
+from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import CPU, MEMORY, ContainerKind, Machine, PodShape, Scope, TopologyPolicy
 from kube.objects import Node, ObjectMeta, PodSpec
 from kube.pods.requests import pod_requests
 from kube.topologies import FlexTopo
 from localcluster.kubelets.hardware import bits, parse_cpu_list
-from localcluster.kubelets.kubelet import Held, Kubelet, Verdict
-from localcluster.kubelets.memory import Block
+from localcluster.kubelets.kubelet import AdmissionVerdict, ContainerHolding, PlayedKubelet
+from localcluster.kubelets.memory import PlayedBlock
 from localcluster.kubelets.pods import INIT, from_api
 from localcluster.kubelets.specs import NIC, build, parse_kubelet, parse_machine
 from localcluster.real.layout import RealNode
@@ -175,8 +175,8 @@ class Asked:
 
     shape: PodShape
     machine: Machine
-    predicted: Admission
-    simulated: Verdict | None = None
+    predicted: AdmissionOutcome
+    simulated: AdmissionVerdict | None = None
     by_chance: bool = False  # which zones its devices are of
     later_by_chance: bool = False  # and so what its later containers find
 
@@ -186,14 +186,14 @@ class Twin:
     """What is told beforehand of a node's pods, and judged afterwards."""
 
     node: RealNode
-    kubelet: Kubelet
+    kubelet: PlayedKubelet
     differences: list[str] = field(default_factory=list)
     left_to_chance: int = 0
     freed_meanwhile: int = 0  # what containers of other pods left was taken back between question and answer
 
     @classmethod
     def of(cls, node):
-        return cls(node, Kubelet(build(parse_machine(node.machine), node.name), parse_kubelet(node.kubelet)))
+        return cls(node, PlayedKubelet(build(parse_machine(node.machine), node.name), parse_kubelet(node.kubelet)))
 
     def ask(self, flex_topo, body):
         """What the engine predicts from what the agent published."""
@@ -209,7 +209,7 @@ class Twin:
 
     def play(self, asked, pod):
         """Have the simulated kubelet admit the same pod, as the API server has it."""
-        asked.simulated = self.kubelet.admit(from_api(pod))
+        asked.simulated = self.kubelet.admit_pod(from_api(pod))
 
     def judge(self, asked, pod, files):
         """Compare with what the kubelet said and did, right after. Raises nothing: what differs is noted."""
@@ -227,7 +227,7 @@ class Twin:
         if not refused and told == real:
             wrong += [("engine: " + what, mine, theirs) for what, mine, theirs in _engine(asked, uid, files)]
         if not refused and played == real:
-            held = self.kubelet.held(uid)
+            held = self.kubelet.held_by_container(uid)
             wrong += [
                 ("simulated: " + what, mine, theirs) for what, mine, theirs in self._simulated(asked, held, uid, files)
             ]
@@ -288,20 +288,20 @@ class Twin:
         cpus, memory, devices = files.of(uid)
         ids = {name: {r: frozenset(of) for r, of in each.items()} for name, each in devices.items()}
         if right:
-            self.kubelet.devices.release(uid)
-            self.kubelet.devices.restore(uid, ids)
+            self.kubelet.devices.release_pod(uid)
+            self.kubelet.devices.restore_pod(uid, ids)
             return
         mask = self.kubelet.hardware.zone_mask
         self.kubelet.remove(uid)
         held = {
-            name: Held(
+            name: ContainerHolding(
                 cpus.get(name, 0),
                 ids.get(name, {}),
-                [Block(kind, mask(z), size) for kind, z, size in memory.get(name, ())],
+                [PlayedBlock(kind, mask(z), size) for kind, z, size in memory.get(name, ())],
             )
             for name in {*cpus, *memory, *devices}
         }
-        self.kubelet.restore(uid, held)
+        self.kubelet.restore_held(uid, held)
 
 
 def _engine(asked, uid, files):

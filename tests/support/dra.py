@@ -5,7 +5,7 @@ from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.count import count
 from engine.claims.features import DEFAULT
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse, Use
 from engine.claims.pools import Inventory
 from engine.claims.read.claims import read_claim, read_class, read_node
@@ -84,12 +84,14 @@ def device_class(name="c", *selectors):
 
 def taken(*names, pool="p", driver=DRIVER):
     """Devices in use."""
-    return InUse.of(Use((driver, pool, name)) for name in names)
+    return InUse.from_uses(Use((driver, pool, name)) for name in names)
 
 
 def hardware(slices, *, labels=None, features=DEFAULT, node="n"):
     """What a node reaches."""
-    return Hardware.of(Inventory.of(map(read_slice, slices)), read_node(node, labels or {}), features)
+    return NodeHardware.for_node(
+        Inventory.from_slices(map(read_slice, slices)), read_node(node, labels or {}), features
+    )
 
 
 def ready(slices, claims, *, classes=None, budget=None, **fields):

@@ -107,7 +107,7 @@ async def house(
         await make_flavor(client, "tas")
         await add_nodes(client, fleet)
         await asyncio.gather(components.start("webhook"), components.start("ungater"))
-        await wait_ready(client, fleet.names())
+        await wait_ready(client, fleet.node_names())
         yield made
 
 

@@ -4,9 +4,16 @@ import gzip
 import json
 from pathlib import Path
 
-from localcluster.kubelets.hardware import Core, Device, Hardware, Settings, Zone, parse_cpu_list
-from localcluster.kubelets.kubelet import Kubelet
-from localcluster.kubelets.pods import Pod, make_container
+from localcluster.kubelets.hardware import (
+    PlayedCore,
+    PlayedDevice,
+    PlayedHardware,
+    PlayedSettings,
+    PlayedZone,
+    parse_cpu_list,
+)
+from localcluster.kubelets.kubelet import PlayedKubelet
+from localcluster.kubelets.pods import PlayedPod, make_container
 
 VECTORS = Path(__file__).parents[1] / "data" / "numa.jsonl.gz"
 
@@ -15,10 +22,10 @@ def hardware(machine):
     zones = []
     for zone in machine["numa"]:
         caches = zone.get("uncore") or [None] * len(zone["cores"])
-        cores = tuple(Core(tuple(cpus), cache) for cpus, cache in zip(zone["cores"] or (), caches, strict=True))
+        cores = tuple(PlayedCore(tuple(cpus), cache) for cpus, cache in zip(zone["cores"] or (), caches, strict=True))
         pages = {"hugepages-1Gi": zone["hugepages_1gi"] << 30} if zone.get("hugepages_1gi") else {}
         zones.append(
-            Zone(
+            PlayedZone(
                 zone["id"],
                 zone["socket"],
                 cores,
@@ -29,14 +36,14 @@ def hardware(machine):
             )
         )
     devices = {
-        resource: tuple(Device(d["id"], tuple(d.get("numa") or ()), d["healthy"]) for d in devices)
+        resource: tuple(PlayedDevice(d["id"], tuple(d.get("numa") or ()), d["healthy"]) for d in devices)
         for resource, devices in machine["devices"].items()
     }
-    return Hardware(tuple(zones), machine["sockets"], parse_cpu_list(machine["reserved_cpus"]), devices)
+    return PlayedHardware(tuple(zones), machine["sockets"], parse_cpu_list(machine["reserved_cpus"]), devices)
 
 
 def settings(kubelet):
-    return Settings(
+    return PlayedSettings(
         kubelet["topology_manager_policy"],
         kubelet["topology_manager_scope"],
         static_cpu=kubelet["cpu_manager_policy"] == "static",
@@ -47,7 +54,7 @@ def settings(kubelet):
 
 
 def make_pod(pod):
-    return Pod(
+    return PlayedPod(
         pod["name"],
         tuple(
             make_container(c["name"], c["kind"], c.get("requests") or {}, c.get("limits") or {})
@@ -57,10 +64,10 @@ def make_pod(pod):
 
 
 def replay(case):
-    kubelet = Kubelet(hardware(case["machine"]), settings(case["kubelet"]))
+    kubelet = PlayedKubelet(hardware(case["machine"]), settings(case["kubelet"]))
     for event in case["history"] or ():
         if event["op"] == "admit":
-            kubelet.admit(make_pod(event["pod"]))
+            kubelet.admit_pod(make_pod(event["pod"]))
         else:
             kubelet.remove(event["ref"])
     return kubelet

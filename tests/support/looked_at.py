@@ -51,7 +51,7 @@ class LookedAt(World):
             for one in (*made.admitted, *made.resized):
                 record = self.memory.entries.of_workload(one.key)
                 admission = self.memory.reservations.admission_of(record, one.grant)
-                self.memory.admissions.admit(record, admission, one.grant)
+                self.memory.admissions.store_admission(record, admission, one.grant)
                 self._store(record, admission)
             for key in self.memory.queues.entries:
                 refusal, record = self.memory.queues.entries[key].refusal, self.memory.entries.of_workload(key)
@@ -110,7 +110,7 @@ class LookedAt(World):
             case Dequeue():
                 self.memory.admissions.dequeue_entry(record)
             case Release(wanted):
-                self.memory.admissions.free(record)
+                self.memory.admissions.release_job(record)
                 self._store(record, None, wanted)
             case WriteConditions((WantedCondition(names.ADMITTED, True),)):  # what else is said stays unwritten
                 self._store(record, record.admission, instruction.wanted)
@@ -134,6 +134,6 @@ class LookedAt(World):
             status = workload_object.conditions_patch(empty, conditions)["status"]
         status = {name: value for name, value in status.items() if value is not None}
         whole = body | {"metadata": meta, "status": status}
-        workload = msgspec.json.decode(msgspec.json.encode(whole), type=workload_object.Workload)
+        workload = msgspec.json.decode(msgspec.json.encode(whole), type=workload_object.WorkloadObject)
         record.observed = workload_object.observed_of(workload)
         self.put("workload", workload)

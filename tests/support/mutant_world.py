@@ -73,7 +73,7 @@ CACHES = {
     "InFlightPods._observing": 8,  # nodes that are there
     # what held something keeps its series for a day: of a namespace 200 names, with each flavor and resource of quota
     "QueueMetrics._waited": 8,
-    **dict.fromkeys(("_Names._known", "_Seconds.grew", "_Seconds.sums", "Table._rows"), 4 * 4096),
+    **dict.fromkeys(("_Names._known", "_Seconds.grew", "_Seconds.sums", "MetricTable._rows"), 4 * 4096),
     "Type.parameters": 4096,  # of what selectors of devices were read as
     "Queues.local": 2,  # of namespaces that are there: who waits without a queue
     "Queues.rooms": 8,

@@ -149,7 +149,7 @@ def node_for(machine, rack="r1", pods=110):
 
 def left(state, resource="cpu", node="n0"):
     """What each zone has left, in whole CPUs or units."""
-    layout, inside = state.machines[node].layout, state.inside(node)
+    layout, inside = state.machines[node].layout, state.state_inside(node)
     row = layout.resources.index(resource)
     scale = 1000 if resource == CPU else 1
     return [zone[row] // scale if zone[row] >= 0 else -1 for zone in inside.free]

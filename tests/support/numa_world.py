@@ -58,7 +58,7 @@ class NumaWorld(World):
         """Free GPUs of each zone of a node."""
         memory = memory or self.memory
         at = memory.state.machines[name].layout.resources.index(GPU)
-        return [row[at] for row in memory.state.inside(name).free]
+        return [row[at] for row in memory.state.state_inside(name).free]
 
 
 def sent(world, job, rank, slot, placement, *, node="", phase="Pending", name="", observed=None, reason="", spec=POD):

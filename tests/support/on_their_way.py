@@ -16,5 +16,5 @@ class OnTheirWay:
         """Let it go, as the controller does."""
         record, pod = one
         assert self.may_go(one)
-        self.memory.in_flight.sent(record, pod, NODE)
+        self.memory.in_flight.record_sent(record, pod, NODE)
         record.expectations[pod.metadata.uid] = Expectation(HERE, self.now + 60)

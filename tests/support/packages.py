@@ -125,7 +125,7 @@ def kustomize(overlay: str) -> list[Json]:
 
 
 def install(**options: Any) -> list[Json]:
-    return render.objects(render.Options(**options))
+    return render.objects(render.InstallOptions(**options))
 
 
 def objects(text: str) -> list[Json]:

@@ -17,7 +17,7 @@ from kube.client import Client
 from kube.errors import NotFound
 from kube.resources import FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, PODS
 from localcluster import Options, pki, supervisor
-from localcluster.commands import Layout
+from localcluster.commands import ClusterLayout
 from localcluster.kubelets.hardware import parse_cpu_list
 from localcluster.kubelets.specs import build, parse_machine
 from localcluster.options import real_name
@@ -40,7 +40,7 @@ def supervised(folder: Path) -> Iterator[Path]:
         supervisor.stop(folder)
 
 
-def layout(folder: Path) -> Layout:
+def layout(folder: Path) -> ClusterLayout:
     return supervisor.layout(folder)
 
 

@@ -345,9 +345,9 @@ async def besieged(
         tenant = await stack.enter_async_context(await Client.connect(str(kubeconfig)))
         fleet = Fleet(blocks=FLEET.blocks, racks=FLEET.racks, hosts=FLEET.hosts, prefix=f"{name}-", group=name)
         await add_nodes(admin, fleet)
-        for node in fleet.names():
+        for node in fleet.node_names():
             stack.push_async_callback(admin.delete, NODES, node)
-        await wait_ready(admin, fleet.names(), timeout=WAIT_SECONDS)
+        await wait_ready(admin, fleet.node_names(), timeout=WAIT_SECONDS)
         await make_flavor(admin, name, name)
         stack.push_async_callback(admin.delete, RESOURCE_FLAVORS, name)
         await make_priorities(admin)
@@ -408,7 +408,7 @@ async def _policies(admin: Client, namespace: str) -> AsyncIterator[None]:
     """What every installation has for tenants, in force while the block runs."""
     found = [
         renamed(obj, HOME)
-        for obj in render.objects(render.Options(namespace=HOME))
+        for obj in render.objects(render.InstallOptions(namespace=HOME))
         if obj["kind"] in _KINDS and obj["metadata"]["name"] in _OURS
     ]
     for obj in (*found, *PROBE):

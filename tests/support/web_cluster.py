@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crds.names import workload_name
 from localcluster.kubelets import publish
-from localcluster.kubelets.kubelet import Kubelet
+from localcluster.kubelets.kubelet import PlayedKubelet
 from localcluster.kubelets.specs import build, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet
 
@@ -274,7 +274,7 @@ class Made:
         ]
 
     def _flex(self, name):
-        kubelet = Kubelet(build(parse_machine(MACHINE + " / 4 NICs / 2Ti"), name), parse_kubelet(KUBELET))
+        kubelet = PlayedKubelet(build(parse_machine(MACHINE + " / 4 NICs / 2Ti"), name), parse_kubelet(KUBELET))
         ready = [{"type": "Ready", "status": "True", "reason": "Ready", "message": ""}]
         status = publish.flex_topo_status(kubelet, {}) | {"conditions": ready}
         return {

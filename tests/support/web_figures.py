@@ -117,7 +117,7 @@ async def main(sizes):
             await waiting.wait_established(client, 30)
             began = time.monotonic()
             await add_nodes(client, fleet)
-            await wait_ready(client, fleet.names(), timeout=300)
+            await wait_ready(client, fleet.node_names(), timeout=300)
             print(f"{len(fleet)} nodes of 8 GPUs in {time.monotonic() - began:.0f} s", flush=True)
             api = "topogate.dev/v1alpha1"
             levels = ["cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"]
@@ -145,7 +145,7 @@ async def measured(client, fleet, process, link):
     before, began = cpu(process.pid), time.monotonic()
     await asyncio.sleep(SECONDS)
     idle = (cpu(process.pid) - before) / (time.monotonic() - began)
-    churning = asyncio.create_task(churn(client, fleet.names(), stop))
+    churning = asyncio.create_task(churn(client, fleet.node_names(), stop))
     await asyncio.sleep(5)
     got.update(bytes=0, events=0)
     before, began = cpu(process.pid), time.monotonic()

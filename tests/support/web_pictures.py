@@ -84,7 +84,7 @@ async def made(here):
     client = here.client
     await asyncio.to_thread(here.cluster.play_kubelets, Publishing(delay=(0.05, 0.2)))
     await add_nodes(client, MACHINES)
-    await wait_ready(client, MACHINES.names())
+    await wait_ready(client, MACHINES.node_names())
     spec = {"nodeLabels": {"cloud-provider.com/node-group": "numa"}, "topology": {"levels": [BLOCK, RACK, HOST]}}
     await client.create(
         RESOURCE_FLAVORS,
@@ -115,7 +115,7 @@ async def made(here):
         await client.create(JOBS, job(team, name, pods, gpus, level), team)
         await asyncio.sleep(1)
     for number, gpus in enumerate((3, 3, 2)):  # without Topogate: what is left is one GPU on each socket
-        await client.create(PODS, plain(f"chat-{number}", gpus, MACHINES.names()[-1]), "speech")
+        await client.create(PODS, plain(f"chat-{number}", gpus, MACHINES.node_names()[-1]), "speech")
         await asyncio.sleep(3)
     for name, pods, gpus in (("serve-a", 3, 2), ("serve-b", 4, 3), ("tune", 2, 4)):
         await client.create(JOBS, job("speech", name, pods, gpus, RACK, queue="", group="numa"), "speech")
@@ -125,7 +125,7 @@ async def made(here):
 
 async def shown(here, folder):
     client = here.client
-    machine = MACHINES.names()[-1]
+    machine = MACHINES.node_names()[-1]
     workloads = {}
     from kube.resources import WORKLOADS
 

@@ -12,7 +12,7 @@ from support.ports import free_port
 from support.reviews import BLOCK, HOST, POD_SET, PREFER, QUEUE, RACK, make_job
 
 from certs.authority import Bundle
-from certs.options import Options as CertOptions
+from certs.options import CertificateOptions as CertOptions
 from crds.settings import Settings
 from kube.client import Client
 from kube.connection.config import Connection, Static
@@ -27,7 +27,7 @@ from kube.resources import (
     SECRETS,
     resource_of,
 )
-from manifests.render import Options, objects
+from manifests.render import InstallOptions, objects
 from webhook.server import serve
 
 WAIT_SECONDS = 90
@@ -96,7 +96,7 @@ class Webhook:
         self.server = bound.result()
 
         async def ready():
-            return not self.server.missing()
+            return not self.server.missing_parts()
 
         await until(ready, "the webhook to be ready")
 
@@ -141,7 +141,7 @@ class Webhook:
 
 @asynccontextmanager
 async def installed(client, url):
-    made = [obj for obj in objects(Options(webhook_url=url)) if obj["kind"] in INSTALLED]
+    made = [obj for obj in objects(InstallOptions(webhook_url=url)) if obj["kind"] in INSTALLED]
     for obj in made:
         await client.apply(resource_of(obj), obj, obj["metadata"].get("namespace"), field_manager="test")
     await until(lambda: _served(client), "the API server to serve ResourceFlavors")

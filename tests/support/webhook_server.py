@@ -70,8 +70,8 @@ class Unlisted:
     def __init__(self):
         self.waited = []
 
-    def current(self):
+    def current_offer(self):
         return FLAVORS if self.waited and self.waited[-1] is None else None
 
-    async def wait(self, seconds):
+    async def wait_for_levels(self, seconds):
         self.waited.append(seconds)

@@ -29,7 +29,7 @@ from ungater.model import workload_object
 from ungater.model.admission import Admission
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import ObservedWorkload
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 from ungater.model.workload_spec import new_workload
 from ungater.numa.node_topologies import Sources
 
@@ -204,7 +204,7 @@ class World:
     def hears(self, kind, event):
         told_of(self.memory, kind)(event)
         if kind == "pod":
-            self.memory.volumes.on_pod(event)
+            self.memory.volumes.requeue_claimants(event)
 
     def refused(self, job):
         """Wait, and be refused by a cycle: the refusal."""
@@ -224,7 +224,7 @@ class World:
         self.memory.admissions.enqueue_entry(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
         admission = self.memory.reservations.admission_of(record, made.grant)
-        self.memory.admissions.admit(record, admission, made.grant)
+        self.memory.admissions.store_admission(record, admission, made.grant)
         stored = stored_workload(record.job, admission)
         record.observed = workload_object.observed_of(stored)
         self.put("workload", stored)
@@ -242,7 +242,7 @@ def told_of(memory, kind):
         "workload_class": memory.classes.on_workload_class,
         "job": memory.jobs.on_job,
         "workload": memory.workloads.on_workload,
-        "pod": memory.pods.on_pod,
+        "pod": memory.pods.handle_pod,
         "namespace": memory.config.on_namespace,
         "cluster_queue": memory.config.on_cluster_queue,
         "local_queue": memory.config.on_local_queue,
@@ -266,12 +266,12 @@ def stored_workload(owner, admission, version="7"):
     body = workload_object.status_patch(ObservedWorkload("w", "u", "6", 1, (1,)), (), admission=admission)["status"][
         "admission"
     ]
-    return Workload(
+    return WorkloadObject(
         metadata=msgspec.convert(
             {**new_workload(owner, 0)["metadata"], "uid": f"wl-{owner.uid or owner.name}", "resourceVersion": version},
             ObjectMeta,
         ),
-        status=workload_object.Status(admission=msgspec.convert(body, workload_object.StoredAdmission)),
+        status=workload_object.ObservedStatus(admission=msgspec.convert(body, workload_object.StoredAdmission)),
     )
 
 

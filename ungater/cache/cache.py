@@ -38,7 +38,7 @@ from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.left_pods import LeftPods
-from ungater.cache.held.pod_sets import RequestedPodSets, anywhere
+from ungater.cache.held.pod_sets import RequestedPodSets, unrestricted_pod_set
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.held.rebuilt import RebuiltAdmissions
 from ungater.cache.held.reservations import Reservations
@@ -64,7 +64,7 @@ from ungater.model.pod_slots import PodSetSlots, finished
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
-from ungater.numa.node_topologies import NodeTopologies, Options
+from ungater.numa.node_topologies import NodeTopologies, TopologyOptions
 from ungater.numa.notices import Notices
 from ungater.reconcile import granted
 from ungater.reconcile import missing_pods as missing
@@ -90,7 +90,7 @@ class Cache:
         notices: Notices,
         view: View | None = None,
         batch_seconds: float = 1.0,
-        options: Options | None = None,
+        options: TopologyOptions | None = None,
         queueing: model.Rules | None = None,
         life: LifeRules | None = None,
         missing_pods: MissingPods | None = None,
@@ -103,7 +103,7 @@ class Cache:
         guard: Guard,
     ) -> None:
         self.keys, self.stores, self.guard = keys, stores, guard
-        options = options or Options()
+        options = options or TopologyOptions()
         self.state = _engine_state(options)
         self.entries = Entries(keys, stores.pods_of)
         self.gated_orphans = self.entries.gated_orphans
@@ -129,7 +129,7 @@ class Cache:
         self.device_claims = devices = DeviceClaims(
             keys, stores.reads_devices, self.state, device_resources or {}, scheduler
         )
-        apart, quota = partial(anywhere, priorities, volumes, devices), devices.quota
+        apart, quota = partial(unrestricted_pod_set, priorities, volumes, devices), devices.quota
         # Before `Core`: the queues that all parts share are those of the reservations.
         self.reservations = Reservations(
             self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes, quota=quota
@@ -212,7 +212,7 @@ class Cache:
             lost=self.pod_sets.lost,
             dead=self._core.dead,
             missing=self.nodes.missing_since,
-            avoided=self.pod_sets.avoided,
+            avoided=self.pod_sets.avoided_nodes,
             patience=patience,
             life=life,
             missing_pods=missing_pods,
@@ -221,18 +221,18 @@ class Cache:
             nominates=nominates,
             planned=self.reservations.planned,
             doubted=self.doubts.about,
-            no_queue=lambda entry: self.queues.config.missing(entry.job.namespace, entry.job.queue),
+            no_queue=lambda entry: self.queues.config.missing_objects(entry.job.namespace, entry.job.queue),
             checks=self.admissions.checks_of,
             losing=lambda entry: self.reservations.losing(entry.key),
             outsiders=self.admissions.outsiders,
             unkept=self.unkept,
-            uncounted=self.device_claims.hindrance,
-            devices=self.device_claims.claimed.of,
+            uncounted=self.device_claims.device_hindrance,
+            devices=self.device_claims.claimed.device_ask_of_spec,
             charged=self.device_claims.quota.of_pods,
             asked_by=self.device_claims.quota.asked_by,
-            unready=self.pod_volumes.hindrance,
+            unready=self.pod_volumes.volume_hindrance,
             in_group=self.stores.pods_in_group,
-            grouped=self.named_groups.hindrance,
+            grouped=self.named_groups.group_hindrance,
             choices=self._choices,
         )
 
@@ -309,11 +309,11 @@ class Cache:
         counts: dict[str, int] = {}
         for entry in self.entries.values():
             if entry.admission is None and not entry.job.over:
-                reason = self._why(entry)
+                reason = self._reason_of_waiting(entry)
                 counts[reason] = counts.get(reason, 0) + 1
         return counts
 
-    def _why(self, entry: WorkloadEntry) -> str:
+    def _reason_of_waiting(self, entry: WorkloadEntry) -> str:
         """Why a job waits: what was found in its queue, or what its Workload says of one that is in none."""
         # In no queue's order, so queueing knows no reason: without this all of these would count as Pending.
         if entry.key not in self.queues.entries and entry.observed is not None:
@@ -342,11 +342,11 @@ class Cache:
         ``pods_of`` must answer already. What is listed and what ``stores`` answer must stay the same until the end.
         """
         # Before everything else: jobs ask for levels by the names of flavors, and nodes are counted by them.
-        yield from self._each("flavor", sorted(flavors, key=objects.key), self.config.set_flavor)
+        yield from self._each("flavor", sorted(flavors, key=objects.key), self.config.read_flavor)
         yield from self._each("namespace", namespaces, self.config.set_namespace)
         yield from self._each("clusterqueue", cluster_queues, self.config.set_cluster_queue)
         yield from self._each("localqueue", local_queues, self.config.set_local_queue)
-        yield from self._each("priorityclass", classes, self.classes.set_class)
+        yield from self._each("priorityclass", classes, self.classes.read_class)
         # Sorted, so that a restart numbers nodes and jobs alike whatever order the API server lists them in.
         yield from self._each("node", sorted(nodes, key=objects.key), self.nodes.load)
         # Jobs after queues and nodes: what a Workload holds is held as soon as its entry is made.
@@ -354,7 +354,7 @@ class Cache:
         yield from self._each("jobset", sorted(jobsets, key=objects.key), self.jobs.set_jobset, self._pods_in)
         yield from self._take_in(tuple(pods))
         # Once all pods are in: from here on the reports of nodes count as made with all of these pods there.
-        self.state.settle()
+        self.state.finish_listing()
         # Last: an event before this would be judged by half of what there is.
         self._core.go_live()
 
@@ -412,7 +412,7 @@ class Cache:
         return 0 if entry is None else len(entry.pods)
 
 
-def _engine_state(options: Options) -> ClusterState:
+def _engine_state(options: TopologyOptions) -> ClusterState:
     return ClusterState(
         reconstruct_available=options.reconstruct_available,
         numa_score=ZoneScore(options.numa_score),

@@ -23,7 +23,7 @@ class PriorityClasses:
     def __init__(self, rules: ClassRules) -> None:
         self._rules = rules
 
-    def of(self, owner: JobView) -> int:
+    def priority_of_job(self, owner: JobView) -> int:
         """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
 
         The label names a WorkloadPriorityClass. It may name the PriorityClass of the pods too, which changes nothing.
@@ -50,7 +50,7 @@ class PriorityClasses:
 
     def added(self, owned: PodSetView) -> Additions:
         """What others add to the pods of a pod set."""
-        return owned.added.at(self._value(owned.template.spec.priority_class_name))
+        return owned.added.additions_for_priority(self._value(owned.template.spec.priority_class_name))
 
     def _value(self, name: str) -> int:
         return self._rules.of_class(name).value
@@ -79,22 +79,22 @@ class ClassEvents:
 
     def on_class(self, event: Event[objects.PriorityClass]) -> None:
         """A PriorityClass came, changed or went."""
-        self._say(self.rules.of_pods, event)
+        self._apply_class(self.rules.of_pods, event)
         if self._core.live and (event.old is None or event.new is None or event.old.value != event.new.value):
             self._value_changed()
 
     def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
         """A WorkloadPriorityClass came, changed or went."""
-        self._say(self.rules.of_workloads, event)
+        self._apply_class(self.rules.of_workloads, event)
 
-    def set_class(self, wire: objects.PriorityClass) -> None:
+    def read_class(self, wire: objects.PriorityClass) -> None:
         """A PriorityClass is there."""
-        self.rules.note(self.rules.of_pods, wire.metadata.name, wire)
+        self.rules.set_rule(self.rules.of_pods, wire.metadata.name, wire)
 
-    def _say(self, rules: dict[str, ClassRule], event: Event[objects.PriorityClass]) -> None:
+    def _apply_class(self, rules: dict[str, ClassRule], event: Event[objects.PriorityClass]) -> None:
         core = self._core
         # False where no rule of preemption changed: the value counts for jobs that are looked at from now on.
-        if not self.rules.note(rules, event.key, event.new):
+        if not self.rules.set_rule(rules, event.key, event.new):
             return
         for entry in core.entries.values():
             with core.guard("workload", entry.key):
@@ -134,7 +134,7 @@ class ConfigEvents:
             self._no_topology(event.key)
             self._queues.remove_flavor(event.key)
         else:
-            self.set_flavor(event.new)
+            self.read_flavor(event.new)
         # Also where queues do not know the flavor: options, memos and
         # counters of free room depend on those of the engine.
         self._queues.flavors_changed()
@@ -199,7 +199,7 @@ class ConfigEvents:
         if self._core.level_names.ambiguous:
             self._renamed()
 
-    def set_flavor(self, wire: objects.ResourceFlavor) -> None:
+    def read_flavor(self, wire: objects.ResourceFlavor) -> None:
         """A flavor is there."""
         flavor, plain = convert.flavor(wire), plain_flavor(wire)
         if flavor is None:

@@ -47,9 +47,9 @@ class DeviceEvents:
             read = _class_of(new) if new is not None else None
         finally:
             # In ``finally``: a class that cannot be read any more must not leave what it said before.
-            self._devices.set_class(event.key, read)
-            self._claimed.set_class(event.key, read)
-            for uid in self._claims.set_class(event.key, new, self._entries):
+            self._devices.set_device_class(event.key, read)
+            self._claimed.record_device_class(event.key, read)
+            for uid in self._claims.record_device_class(event.key, new, self._entries):
                 self._enqueue(uid, 0.0)
             self._helped()
 
@@ -86,11 +86,11 @@ class DeviceEvents:
     def on_claim(self, event: Event[ResourceClaim]) -> None:
         """A claim came or went, was given devices, or gave them back; or other pods have it."""
         new, before = event.new, event.old.results if event.old is not None else None
-        had, have = (one.pods if one is not None else frozenset() for one in (event.old, new))
+        had, have = (one.reserved_for if one is not None else frozenset() for one in (event.old, new))
         # Taken in before it is compared: workloads that are looked at because of it ask for the claim as it is now.
         was = self._claimed.set_claim(event.key, new)
-        now = self._claimed.known(event.key)
-        self._tell(event.key, was, now)
+        now = self._claimed.known_claim(event.key)
+        self._requeue_claimants(event.key, was, now)
         turned = (was is not None and was.allocated) != (now is not None and now.allocated)
         results = new.results if new is not None else None
         # Most events of a claim change its reservations or conditions; devices are counted again only for these three.
@@ -109,14 +109,14 @@ class DeviceEvents:
 
     def load(self, pods: Iterable[Pod]) -> None:
         """The pods that there are at a start: all others that claims are reserved for are gone."""
-        for pod in set(self._devices.holders.pods) - {key(pod) for pod in pods} - {NO_POD}:
+        for pod in set(self._devices.holders.reserved_pods) - {key(pod) for pod in pods} - {NO_POD}:
             self._devices.pod_ended(pod)
 
-    def _tell(self, key: str, was: KnownClaim | None, now: KnownClaim | None) -> None:
+    def _requeue_claimants(self, key: str, was: KnownClaim | None, now: KnownClaim | None) -> None:
         """Those who name a claim may have it now, or no more; who waits for a place among its users can wait longer."""
         # Only its users changed: with 256 pods of one claim each of
         # them would have all workloads that name it looked at.
-        after = 0.0 if now is None or not now.alike(was) else USERS_AFTER
+        after = 0.0 if now is None or not now.is_equivalent(was) else USERS_AFTER
         if now != was:
             for uid in self._claims.named.naming(key):
                 self._enqueue(uid, after)
@@ -129,7 +129,7 @@ class DeviceEvents:
             # The claim names its pod by name alone: the node where the engine has it leads to the object.
             for pod in self._stores.pods_on(charged.node) if charged is not None else ():
                 if key(pod) == name:
-                    self._charges.charge(pod)
+                    self._charges.charge_pod(pod)
                     self._charges.note_arrival(pod)
 
     def _devices_changed(self) -> None:

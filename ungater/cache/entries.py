@@ -50,11 +50,11 @@ class Entries(Mapping[str, WorkloadEntry]):
         """The job of a workload, by the workload's key."""
         return self._by_id.get(self._ids.get(key, ""))
 
-    def of_pod(self, pod: Pod) -> WorkloadEntry | None:
+    def entry_of_pod(self, pod: Pod) -> WorkloadEntry | None:
         """The job that a pod belongs to."""
-        return self._by_id.get(self.owners.of(pod))
+        return self._by_id.get(self.owners.owner_of_pod(pod))
 
-    def names(self, workload: str) -> bool:
+    def knows_workload(self, workload: str) -> bool:
         """Whether a job is known for the Workload of this key."""
         return workload in self._ids
 
@@ -69,7 +69,7 @@ class Entries(Mapping[str, WorkloadEntry]):
         # Its key may be another job's by now: two owners may have asked for one name.
         if self._ids.get(entry.key) == entry.id:
             del self._ids[entry.key]
-        entry.view(own, job)
+        entry.set_view(own, job)
         self._ids[entry.key] = entry.id
         if entry.id in self.groups:
             self.groups[entry.id] = entry.key
@@ -78,7 +78,7 @@ class Entries(Mapping[str, WorkloadEntry]):
         """A job is gone; returns its entry."""
         entry = self._by_id.pop(uid, None)
         self.groups.pop(uid, None)
-        self.owners.wholes.forget(uid)
+        self.owners.wholes.forget_owner(uid)
         if entry is not None and self._ids.get(entry.key) == uid:
             del self._ids[entry.key]
         return entry

@@ -87,14 +87,14 @@ class JobEvents:
         # Read before `release`: afterwards nothing says that they were a JobSet's.
         pods = tuple(self._stores.pods_of(uid)) if self._owners.parent(uid) is not None else ()
         for pod in pods:
-            self._pods.leaves(pod, pod)  # a JobSet's until now
+            self._pods.remove_from_owner(pod, pod)  # a JobSet's until now
         # Between leaving and charging: a pod has to be charged for the owner that it has from here on.
-        self._owners.release(uid)
+        self._owners.release_pods(uid)
         self._views.observe_job(owner_of(job, self._keys, self._views.before(uid)))
         for pod in pods:
-            self._charges.charge(pod)
-            self._left_pods.pay(pod, self._entries.of_pod(pod))
-            self._charges.note_stop(pod)  # `leaves` forgets that the pod was told to stop
+            self._charges.charge_pod(pod)
+            self._left_pods.pay(pod, self._entries.entry_of_pod(pod))
+            self._charges.note_stop(pod)  # `remove_from_owner` forgets that the pod was told to stop
             self._charges.note_arrival(pod)
 
     def _parent(self, job: objects.Job) -> str:
@@ -157,12 +157,12 @@ class JobEvents:
         if entry is None:
             return
         if new:
-            for pod in self._owners.pods_of(id_of(job)):
-                self._gated_orphans.forget(pod.metadata.uid)
+            for pod in self._owners.pods_of_owner(id_of(job)):
+                self._gated_orphans.forget_orphan(pod.metadata.uid)
                 # It was a pod of nobody, and perhaps a candidate for eviction; now its JobSet answers for it.
                 self._queues.remove_pod(objects.key(pod))
                 entry.pods[pod.metadata.uid] = pod
-                self._charges.charge(pod)
+                self._charges.charge_pod(pod)
                 self._charges.note_arrival(pod)
             self._enqueue(parent, self._pods.delay(entry))
         self._look_at_parent(entry)

@@ -22,7 +22,7 @@ class MadePods:
         self._stores = core.stores
         self._entries = core.entries
 
-    def seen(self, own: JobView) -> JobView:
+    def with_made_pods(self, own: JobView) -> JobView:
         """A job with its templates as its pods are made."""
         if not (own.suspendable or own.foretold):
             return own
@@ -85,13 +85,13 @@ class PodDefaults:
             return
         one = new or old
         namespace = one.metadata.namespace if one is not None else ""
-        self._changed(entry for entry in self._core.entries.values() if entry.job.namespace == namespace)
+        self._requeue_jobs(entry for entry in self._core.entries.values() if entry.job.namespace == namespace)
 
     def on_runtime_class(self, event: Event[objects.RuntimeClass]) -> None:
         """A RuntimeClass came, changed or went."""
-        self._changed(entry for entry in self._core.entries.values() if _names(entry, event.key))
+        self._requeue_jobs(entry for entry in self._core.entries.values() if _names(entry, event.key))
 
-    def _changed(self, entries: Iterable[WorkloadEntry]) -> None:
+    def _requeue_jobs(self, entries: Iterable[WorkloadEntry]) -> None:
         if not self._core.live:
             return
         for entry in tuple(entries):

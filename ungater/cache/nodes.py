@@ -52,7 +52,7 @@ class NodeEvents:
         before = self._state.nodes.get(name)
         self._state.set_node(self._read(node))
         self._devices.set_node(before, self._state.nodes[name])
-        self._topologies.refresh(name)
+        self._topologies.reread_node(name)
 
     def _read(self, node: objects.Node) -> Node:
         return convert.node(node, self._volumes.attachable(node), self._core.scheduler)
@@ -67,15 +67,15 @@ class NodeEvents:
             # when a pod's node is first asked for (`missing_since`).
             self._missing[event.key] = self._clock()
             changed = self._state.remove_node(event.key)
-            self._mismatches.forget(event.key)
-            self._refusals.forget(event.key)
-            self._node_refusals.forget(event.key)
-            self._in_flight.forget(event.key)
+            self._mismatches.forget_node(event.key)
+            self._refusals.forget_node(event.key)
+            self._node_refusals.forget_node(event.key)
+            self._in_flight.forget_node(event.key)
         else:
             self._missing.pop(event.key, None)
             # A kubelet writes its node's status every few minutes, and mostly nothing of it is read here.
             if changed := self._state.set_node(self._read(event.new)):
-                self._refusals.changed(event.key, self._entries.values())
+                self._refusals.shorten_backoff(event.key, self._entries.values())
                 self._core.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             # After the node itself: its inside is read with what it has to give now.
@@ -91,7 +91,7 @@ class NodeEvents:
             # Ready again: its kubelet ends pods, so pods that were told to stop meanwhile count as leaving from now on.
             for pod in self._stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
-                    self._left_pods.pay(pod, self._entries.of_pod(pod))
+                    self._left_pods.pay(pod, self._entries.entry_of_pod(pod))
                     self._charges.note_stop(pod)  # one that was told to stop while nobody there ended it
 
     def _note_relabelled(self, before: Node, after: Node) -> None:
@@ -99,7 +99,7 @@ class NodeEvents:
         if before.labels == after.labels:
             return
         for pod in self._stores.pods_on(after.name):
-            entry, selector = self._entries.of_pod(pod), pod.spec.node_selector or {}
+            entry, selector = self._entries.entry_of_pod(pod), pod.spec.node_selector or {}
             slots = entry.slots_of(pod) if entry is not None else None
             for level in slots.levels if slots is not None else ():
                 was, now = before.labels.get(level), after.labels.get(level)
@@ -122,7 +122,7 @@ class NodeEvents:
         if node is not None and self._state.set_node(self._read(node)):
             self._core.queue_inadmissible(self._state.flavors_on(name))
 
-    def named(self, host: str) -> list[str]:
+    def nodes_of_host(self, host: str) -> list[str]:
         """The names of the nodes with this host name."""
         node = self._state.nodes.get(host)
         if node is not None and node.labels.get(HOSTNAME_LABEL) == host:
@@ -142,15 +142,15 @@ class NodeEvents:
 
     def _look_inside(self, name: str) -> None:
         """What a node publishes of its inside may have changed."""
-        found = self._topologies.refresh(name)
+        found = self._topologies.reread_node(name)
         if found.zones:
             # Other zones are known now, so which of them each pod has is read again.
             for pod in self._stores.pods_on(name):
-                self._charges.charge(pod)
+                self._charges.charge_pod(pod)
                 self._charges.note_arrival(pod)
         if found.anything:
-            self._mismatches.changed(name, self._entries.values())
-            self._in_flight.changed(name)
+            self._mismatches.shorten_backoff(name, self._entries.values())
+            self._in_flight.requeue_waiting(name)
         if found.more:
             self._core.queue_inadmissible(self._state.flavors_on(name))
 

@@ -21,8 +21,8 @@ MOST_IN_GROUP = 64  # workloads of one native PodGroup
 class PodOwners:
     """The pods of a JobSet's Jobs are the JobSet's, as are those of an owner that tells how many it has of each kind.
 
-    ``pods_of``: the pods by the key of the owner that they name (`ungater.jobs.pod_group.owner_key`). ``wholes``: the
-    owners that tell how many pods they have.
+    ``pods_of_owner``: the pods by the key of the owner that they name (`ungater.jobs.pod_group.owner_key`). ``wholes``:
+    the owners that tell how many pods they have.
     """
 
     def __init__(self, keys: Keys, pods_of: Callable[[str], Iterable[objects.Pod]]) -> None:
@@ -32,12 +32,12 @@ class PodOwners:
         self._children: dict[str, dict[str, objects.Job]] = {}  # Jobs by the id of who made them, and theirs
         self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
 
-    def of(self, pod: objects.Pod) -> str:
+    def owner_of_pod(self, pod: objects.Pod) -> str:
         """The id of the job that a pod belongs to, whether that is served or not."""
         key = owner_key(pod, self._keys)
         return self._parents.get(key, key)
 
-    def pods_of(self, uid: str) -> Iterable[objects.Pod]:
+    def pods_of_owner(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
         # Sorted: parts are a set, and equal histories have to see pods in one order.
         keys = (uid, *self._children.get(uid, ()), *sorted(self.wholes.parts.get(uid, ())))
@@ -68,14 +68,14 @@ class PodOwners:
             return None
         if not children:
             del self._children[parent]
-        self.forget(uid)
+        self.forget_owner(uid)
         return parent
 
-    def release(self, uid: str) -> None:
+    def release_pods(self, uid: str) -> None:
         """The pods of a Job are its own from now on."""
         self._parents.pop(uid, None)
 
-    def forget(self, uid: str) -> None:
+    def forget_owner(self, uid: str) -> None:
         """Forget whose a Job was, once it and its pods are gone: watches may tell of the pods later."""
         parent = self._parents.get(uid)
         # Pods may outlive their Job in the watch: forgotten sooner,
@@ -103,7 +103,7 @@ class GatedOrphans:
         self._wholes = wholes
         self.pods: dict[str, objects.Pod | None] = {}
 
-    def note(self, pod: objects.Pod) -> None:
+    def remember_pod(self, pod: objects.Pod) -> None:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""
         if not is_gated(pod, self._keys.gate) or pod.metadata.deletion_timestamp is not None:
             return
@@ -115,7 +115,7 @@ class GatedOrphans:
         # Not replaced: None says that this was reported, and each event would report it again.
         self.pods.setdefault(pod.metadata.uid, pod)
 
-    def forget(self, uid: str) -> None:
+    def forget_orphan(self, uid: str) -> None:
         """A pod is gone, or a served job's."""
         self.pods.pop(uid, None)
 
@@ -137,7 +137,7 @@ class NamedGroups:
         self._naming: dict[str, dict[str, None]] = {}  # by group: the ids of the jobs that name it
         self._of: dict[str, frozenset[str]] = {}  # the other way round
 
-    def note(self, entry: WorkloadEntry) -> None:
+    def remember_job(self, entry: WorkloadEntry) -> None:
         """A job is there, changed, or is over."""
         now = frozenset() if entry.job.over else groups_of(entry.job)
         before = self._of.get(entry.id, frozenset())
@@ -152,7 +152,7 @@ class NamedGroups:
         if now:
             self._of[entry.id] = now
 
-    def forget(self, uid: str) -> None:
+    def forget_job(self, uid: str) -> None:
         """A job is gone."""
         self._forget_groups(uid, self._of.get(uid, frozenset()))
 
@@ -173,7 +173,7 @@ class NamedGroups:
         # In the order in which they came: a workload that joins later cannot push out one that was counted.
         return tuple(islice(self._naming.get(group, ()), MOST_IN_GROUP))
 
-    def hindrance(self, entry: WorkloadEntry) -> str | None:
+    def group_hindrance(self, entry: WorkloadEntry) -> str | None:
         """Why a job is given nothing beside others of its groups; None where it may be."""
         for group in sorted(self._of.get(entry.id, ())):
             name, naming = group.partition("/")[2], self.naming(group)
@@ -183,7 +183,7 @@ class NamedGroups:
                 return f"more than {MOST_IN_GROUP} workloads share PodGroup {name}: give each a PodGroup of its own"
             for uid in naming:
                 other = self._entry_of(uid)
-                if other is not None and other is not entry and _waits(other):
+                if other is not None and other is not entry and _is_unadmitted(other):
                     return (
                         f"PodGroup {name} is also that of {other.job.called}, and kube-scheduler binds none of its "
                         "pods while one of them waits: give each workload a PodGroup of its own"
@@ -191,5 +191,5 @@ class NamedGroups:
         return None
 
 
-def _waits(entry: WorkloadEntry) -> bool:
+def _is_unadmitted(entry: WorkloadEntry) -> bool:
     return entry.admission is None and not entry.job.over and entry.job.count > 0

@@ -46,7 +46,7 @@ class _Matcher(msgspec.Struct, frozen=True):
     terms: int
 
     @classmethod
-    def of(cls, selector: LabelSelector) -> Self:
+    def from_selector(cls, selector: LabelSelector) -> Self:
         needs: set[str] = set()
         allowed: dict[str, frozenset[str]] = {}
         forbidden: dict[str, frozenset[str] | None] = {}
@@ -101,7 +101,7 @@ class _Namespace(msgspec.Struct):
         """Whether nobody knows whom a budget selects."""
         return self.waiting.get(budget, _ALL) is None
 
-    def forget(self, budget: str) -> None:
+    def remove_budget(self, budget: str) -> None:
         """A budget is gone."""
         self._drop(budget)
         self.selectors.pop(budget, None)
@@ -122,12 +122,12 @@ class _Namespace(msgspec.Struct):
                 return
             del self.waiting[budget]
             self.terms += terms
-            self.matchers[budget] = _Matcher.of(selector)
+            self.matchers[budget] = _Matcher.from_selector(selector)
             self.changed[budget] = None
 
 
 class BudgetWatch:
-    """See the module's rules. `refresh` brings queueing up to date, before it decides."""
+    """See the module's rules. `report_changes` brings queueing up to date, before it decides."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -143,8 +143,8 @@ class BudgetWatch:
         budgets, namespace = self._cache.queues.budgets, self._namespaces.setdefault(name, _Namespace())
         new, unclear = not namespace.selectors, bool(namespace.waiting)
         if event.new is None:
-            namespace.forget(event.key)
-            budgets.forget(event.key)
+            namespace.remove_budget(event.key)
+            budgets.remove_budget(event.key)
             helped = True
         else:
             selector, cut = event.new.spec.selector, event.new.metadata.cut
@@ -162,7 +162,7 @@ class BudgetWatch:
             del self._namespaces[name]
         self._move_inadmissible(helped=helped)
 
-    def on_pod(self, event: Event[Pod]) -> None:
+    def follow_pod(self, event: Event[Pod]) -> None:
         """A pod came, changed or went."""
         pod = event.new or event.old
         # Most namespaces have no budget, and pods have events all the time.
@@ -170,11 +170,11 @@ class BudgetWatch:
             return
         seen = [one for one in (event.old, event.new) if one is not None]
         # Of both versions: a pod that changed its owner has to leave the count of the one that it had.
-        owners = {self._cache.entries.owners.of(one) for one in seen}
+        owners = {self._cache.entries.owners.owner_of_pod(one) for one in seen}
         if len(seen) < 2 or len(owners) > 1 or _budgeted(seen[0]) != _budgeted(seen[1]):
             self._dirty |= owners
 
-    def refresh(self) -> None:
+    def report_changes(self) -> None:
         """Tell queueing what changed since the last time."""
         entries = self._cache.entries
         if self._turned:

@@ -70,7 +70,7 @@ class PodGroups:
         if (entry := self._entries.get(key)) is not None:
             entry.pods[pod.metadata.uid] = pod
             return
-        pods = {other.metadata.uid: other for other in (*self._owners.pods_of(key), pod)}
+        pods = {other.metadata.uid: other for other in (*self._owners.pods_of_owner(key), pod)}
         own = self._own_of(key, pods.values())
         # Made again with the name that is free: the view's Workload,
         # its key and what pods are marked with follow from it.
@@ -86,7 +86,7 @@ class PodGroups:
             waiting.append(pod)
             return
         self._entries.groups[key] = own.workload_key
-        self._views.make(own, after=self._batch if own.open_ended and self._core.live else 0.0)
+        self._views.add_job(own, after=self._batch if own.open_ended and self._core.live else 0.0)
         self._entries[key].pods.update(pods)
 
     def _may_come(self, pod: objects.Pod, maker: str) -> bool:
@@ -122,7 +122,7 @@ class PodGroups:
 
     def serves(self, workload: str) -> bool:
         """Whether a job is known for the Workload of this key, or its removal is under way."""
-        return self._entries.names(workload) or workload in self._leftover
+        return self._entries.knows_workload(workload) or workload in self._leftover
 
     def without_pods(self, workload: objects.ObjectMeta) -> bool:
         """Whether a Workload that nobody is known for was made for pods; not where their owner was not seen."""
@@ -202,7 +202,9 @@ class PodGroups:
         if whole is None or not found:
             if not found and before is None:
                 return None
-            return owner_of_pods(key, found, self._keys, before, stored, self._wholes.of(key), workload=workload)
+            return owner_of_pods(
+                key, found, self._keys, before, stored, self._wholes.counts_of_owner(key), workload=workload
+            )
         return owner_of_group(key, found, whole, self._keys, before, self._revision, workload=workload)
 
     def _revision(self, whole: str, named: str) -> ControllerRevision | None:
@@ -276,7 +278,7 @@ class PodGroups:
             return
         with self._guard(kind.kind, event.key):
             namespace = one.metadata.namespace
-            told = ReplicaCounts.of(one, kind, self._keys) if event.new is not None else None
+            told = ReplicaCounts.read_counts(one, kind, self._keys) if event.new is not None else None
             uid = controlled_by(namespace, kind.kind, kind.api_version, one.metadata.uid)
             concerned = {uid}
             if isinstance(one, Service):
@@ -287,7 +289,7 @@ class PodGroups:
             elif isinstance(one, Service):
                 self._wholes.told.pop(uid, None)
             elif event.new is None:
-                self._wholes.gone(uid, has_pods=uid in self._entries)
+                self._wholes.mark_deleted(uid, has_pods=uid in self._entries)
             if self._core.live:
                 self._gather_unseen(uid)
                 for each in sorted(concerned & self._entries.keys()):
@@ -303,12 +305,12 @@ class PodGroups:
         _, parts = self._wholes.unseen.pop(uid, (0.0, ()))
         for pod in [pod for key in sorted(parts) for pod in self._stores.pods_of(key)]:
             self.gather(pod, waits=False)
-            if self._entries.of_pod(pod) is None:
-                self._gated_orphans.note(pod)
+            if self._entries.entry_of_pod(pod) is None:
+                self._gated_orphans.remember_pod(pod)
 
     def is_whole(self, told: ReplicaCounts) -> bool:
         """Whether the pods of an owner are one workload; not where some were placed before it was seen."""
-        if told.alike or told.id in self._wholes.ids:
+        if told.has_one_kind or told.id in self._wholes.ids:
             return True
         parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
         stored = [self._stores.workload(f"{told.namespace}/{name}") for name in told.workloads]

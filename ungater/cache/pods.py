@@ -15,7 +15,7 @@ from ungater.jobs.pod_group import owner_key
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa import placement_exchange
-from ungater.numa.mismatches import refused
+from ungater.numa.mismatches import refused_by_kubelet
 
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
 READY_AFTER = 1.0  # seconds: pods of a workload become ready together
@@ -65,19 +65,19 @@ class PodEvents:
 
     def load(self, pod: objects.Pod) -> None:
         """A pod that is there at a start, once its job is known."""
-        self._charges.charge(pod)
-        self._left_pods.pay(pod, self._entries.of_pod(pod))
+        self._charges.charge_pod(pod)
+        self._left_pods.pay(pod, self._entries.entry_of_pod(pod))
         self._charges.note_stop(pod)
         self._charges.note_arrival(pod)
-        if (entry := self._entries.of_pod(pod)) is None:
-            self._gated_orphans.note(pod)
+        if (entry := self._entries.entry_of_pod(pod)) is None:
+            self._gated_orphans.remember_pod(pod)
             return
         if self._charges.marked(entry, pod):
-            self._coming.saw(entry, pod)
-            if refused(pod):
+            self._coming.record_arrival(entry, pod)
+            if refused_by_kubelet(pod):
                 self._mismatches.leave_out(entry, pod)  # told by whoever led when it happened
 
-    def on_pod(self, event: Event[objects.Pod]) -> None:
+    def handle_pod(self, event: Event[objects.Pod]) -> None:
         """A pod came, changed or went."""
         if not self._core.live:
             return
@@ -93,18 +93,18 @@ class PodEvents:
         same = old is not None and old.metadata.uid == new.metadata.uid
         # Taken from the old owner before the new one gets it: in both entries it would take two slots.
         if same and old is not None and owner_key(old, self._keys) != owner_key(new, self._keys):
-            self.leaves(old, new)
+            self.remove_from_owner(old, new)
             same = False
         # Before its entry is asked for: this pod may be the one that makes it.
         self._pod_groups.gather(new)
-        entry = self._entries.of_pod(new)
+        entry = self._entries.entry_of_pod(new)
         if not (same and old is not None and _charged_alike(old, new)):
             if entry is not None and new.spec.node_name and self._charges.marked(entry, new):
                 with self._guard("pod", event.key):
                     # Before it is charged: pods of one workload may have come in
                     # another order than foreseen, and change places.
-                    self._charges.settle(entry, new)
-            self._charges.charge(new)
+                    self._charges.recharge_pods(entry, new)
+            self._charges.charge_pod(new)
             self._left_pods.pay(new, entry)
         elif (old.metadata.deletion_timestamp, new.metadata.deletion_timestamp).count(None) == 1:
             self._left_pods.pay(new, entry)  # where nobody ends it, it is not waited for
@@ -112,19 +112,19 @@ class PodEvents:
         self._charges.note_stop(new)
         self._charges.note_arrival(new)
         if entry is None:
-            self._gated_orphans.note(new)
+            self._gated_orphans.remember_pod(new)
         else:
             if self._charges.marked(entry, new):
-                self._mismatches.note(entry, old if same else None, new)
-                self._coming.saw(entry, new)
+                self._mismatches.compare_pod(entry, old if same else None, new)
+                self._coming.record_arrival(entry, new)
             self._pod_of(entry, old if same else None, new)
 
-    def leaves(self, old: objects.Pod, new: objects.Pod) -> None:
+    def remove_from_owner(self, old: objects.Pod, new: objects.Pod) -> None:
         """Somebody relabelled a pod, or it or its Job has another owner: it is nobody's twice.
 
         One whose patch is under way may run by it: it keeps its place in the workload that it leaves.
         """
-        entry, uid = self._entries.of_pod(old), old.metadata.uid
+        entry, uid = self._entries.entry_of_pod(old), old.metadata.uid
         # Asked before the pod is forgotten: afterwards nobody knows that a patch is under way.
         sent = entry.on_its_way(uid) if entry is not None else None
         self._forget_pod(old, charged=self._left_pods.unseen(old) and self._left_pods.unseen(new))
@@ -188,12 +188,12 @@ class PodEvents:
     def _forget_pod(self, pod: objects.Pod, *, charged: bool = False) -> None:
         """A pod is gone, or leaves its owner; ``charged``: it may run, and is charged by itself on."""
         uid = pod.metadata.uid
-        self._gated_orphans.forget(uid)
-        self._charges.give_back(pod)
-        self._left_pods.gone(pod, charged=charged)
-        self._in_flight.gone(pod)
-        entry = self._entries.of_pod(pod)
-        self._owners.forget(key := owner_key(pod, self._keys))
+        self._gated_orphans.forget_orphan(uid)
+        self._charges.discharge_pod(pod)
+        self._left_pods.remove_pod_of_owner(pod, charged=charged)
+        self._in_flight.forget_arrival(pod)
+        entry = self._entries.entry_of_pod(pod)
+        self._owners.forget_owner(key := owner_key(pod, self._keys))
         self._pod_groups.pod_gone(key)
         if entry is None or entry.pods.pop(uid, None) is None:
             return
@@ -202,7 +202,7 @@ class PodEvents:
         entry.noted.discard(uid)
         entry.mismatches.pop(uid, None)
         entry.nominated.pop(uid, None)
-        self._coming.gone(entry, uid)
+        self._coming.forget_coming(entry, uid)
         self._in_flight.stop_waiting(entry, uid)
         placement_exchange.forget(entry, pod)
         self._enqueue(entry.id, self.delay(entry))

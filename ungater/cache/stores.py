@@ -8,7 +8,7 @@ from kube.objects import LimitRange, Pod, PodGroup, RuntimeClass
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue
 from kube.volumes.binding import Storage
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 from ungater.numa.node_topologies import Sources
 
 
@@ -28,7 +28,7 @@ class Stores(msgspec.Struct, frozen=True):
 
     pods_of: Callable[[str], Iterable[Pod]]
     pods_on: Callable[[str], Iterable[Pod]]
-    workload: Callable[[str], Workload | None]
+    workload: Callable[[str], WorkloadObject | None]
     jobset: Callable[[str], JobSet | None]
     leader_set: Callable[[str], LeaderWorkerSet | None]
     cluster_queue: Callable[[str], ClusterQueue | None]

@@ -62,13 +62,13 @@ class JobViews:
         self._guard = core.guard
         self._view = view
 
-    def seen(self, own: JobView) -> JobView:
+    def view_of_job(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
         find = self._stores.native_group if self._stores.reads_groups() else None
         # A level's name is read within the flavors of the job's queue: a second pool may call another label so.
         flavors = self._queues.config.flavors(own.namespace, own.queue) if own.queue else None
-        names = self._names if flavors is None else self._names.within(flavors)
-        own = with_groups(self._pods.seen(own).named(names), find, self._keys, self._priority_of)
+        names = self._names if flavors is None else self._names.from_flavors(flavors)
+        own = with_groups(self._pods.with_made_pods(own).with_level_keys(names), find, self._keys, self._priority_of)
         return own if self._view is None else self._view(own, self._entries.get(own.id), self._state.nodes)
 
     def review_all(self) -> None:
@@ -96,7 +96,7 @@ class JobViews:
             return
         entry = self._entries.get(own.id)
         if entry is None:
-            self.make(replace(own, workload=self.free_name(own, self._owners.pods_of(own.id))))
+            self.add_job(replace(own, workload=self.free_name(own, self._owners.pods_of_owner(own.id))))
             return
         if entry.own is not None and own.version < entry.own.version:
             return  # older than what came of our own write
@@ -125,12 +125,12 @@ class JobViews:
         to it is seen. What is stored for it is held again then, as it would be after a restart.
         """
         # Asked before the view changes: what is stored is held again only on the way from "over" to "not over".
-        held, over = holds(entry.job), entry.job.over
-        entry.view(own, self.seen(own))
-        self._devices.note(entry)
-        self._groups.note(entry)
+        held, over = is_held(entry.job), entry.job.over
+        entry.set_view(own, self.view_of_job(own))
+        self._devices.remember_claims(entry)
+        self._groups.remember_job(entry)
         if entry.job.over and not over:
-            self._left(entry.id)
+            self._requeue_claimants(entry.id)
         if not held:
             self._hold_stored(entry)
 
@@ -150,7 +150,7 @@ class JobViews:
         others = there is not None and not belongs(there, own) and not self._entries.is_removed(there.metadata.uid)
         if (
             others
-            or self._entries.names(own.workload_key)
+            or self._entries.knows_workload(own.workload_key)
             or self._stores.workload(f"{own.namespace}/{longer}") is not None
             # Pods that run by the longer name decide: with the usual one
             # they would be another workload's after a restart.
@@ -163,7 +163,7 @@ class JobViews:
         there = self._stores.workload(own.workload_key)
         if there is None or not belongs(there, own) or self._entries.is_removed(there.metadata.uid):
             return False
-        return not self._entries.names(own.workload_key)
+        return not self._entries.knows_workload(own.workload_key)
 
     def rename(self, entry: WorkloadEntry) -> bool:
         """The name of its Workload is another's, as was found when that was to be made. True where it has another now.
@@ -178,12 +178,12 @@ class JobViews:
         # Under the old name, before the entry has the new one: queueing knows it by that.
         self._admissions.dequeue_entry(entry)
         own = replace(entry.own, workload=longer)
-        self._entries.rename(entry, own, self.seen(own))
+        self._entries.rename(entry, own, self.view_of_job(own))
         return True
 
-    def make(self, own: JobView, after: float = 0.0) -> None:
+    def add_job(self, own: JobView, after: float = 0.0) -> None:
         """A job is new; it is looked at ``after`` so many seconds."""
-        owner = self.seen(own)
+        owner = self.view_of_job(own)
         # Listed before it is filled: what is charged for its pods is found through the entry.
         entry = self._entries.add(owner, own)
         try:
@@ -196,21 +196,21 @@ class JobViews:
     def _fill(self, entry: WorkloadEntry) -> None:
         """Take into a new entry what is there already: its pods, its Workload, and what that holds."""
         owner = entry.job
-        self._devices.note(entry)
-        self._groups.note(entry)
-        entry.pods.update({pod.metadata.uid: pod for pod in self._owners.pods_of(owner.id)})
+        self._devices.remember_claims(entry)
+        self._groups.remember_job(entry)
+        entry.pods.update({pod.metadata.uid: pod for pod in self._owners.pods_of_owner(owner.id)})
         workload = self._stores.workload(owner.workload_key)
         if workload is not None and belongs(workload, owner) and not self._entries.is_removed(workload.metadata.uid):
             entry.observe(observed_of(workload))
             self._hold_stored(entry)
         for uid, pod in entry.pods.items():
-            self._gated_orphans.forget(uid)
+            self._gated_orphans.forget_orphan(uid)
             self._queues.remove_pod(objects.key(pod))
 
     def _hold_stored(self, entry: WorkloadEntry) -> None:
         """Hold what its Workload has, unless the job is over."""
         observed = entry.observed
-        if observed is None or observed.admission is None or entry.admission is not None or not holds(entry.job):
+        if observed is None or observed.admission is None or entry.admission is not None or not is_held(entry.job):
             return
         self._admissions.hold_admission(entry, observed.admission)
         if not entry.job.suspended:
@@ -220,20 +220,20 @@ class JobViews:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
         # Out of the entries first: what is freed below must find pods that are nobody's.
         entry = self._entries.drop(uid)
-        self._volumes.forget(uid)
-        self._groups.forget(uid)
-        self._left(uid)
+        self._volumes.forget_job_volumes(uid)
+        self._groups.forget_job(uid)
+        self._requeue_claimants(uid)
         if entry is not None:
-            self._admissions.free(entry)
+            self._admissions.release_job(entry)
 
-    def _left(self, uid: str) -> None:
+    def _requeue_claimants(self, uid: str) -> None:
         """A job is gone, or over: who waits for a claim that it was to have is looked at."""
-        for other in self._devices.forget(uid):
+        for other in self._devices.forget_job(uid):
             if other != uid:
                 self._enqueue(other, 0.0)
 
 
-def holds(owner: JobView) -> bool:
+def is_held(owner: JobView) -> bool:
     """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
     return owner.over in {"", GONE}
 

@@ -47,7 +47,7 @@ class VolumeEvents:
     def on_claim(self, event: Event[PersistentVolumeClaim]) -> None:
         """A claim came, changed or went."""
         old, new = event.old, event.new
-        if self._core.live and _said(old) != _said(new):
+        if self._core.live and _relevant_state(old) != _relevant_state(new):
             self._requeue_and_charge(event.key, charge=_limited(old) != _limited(new))
 
     def on_volume(self, event: Event[PersistentVolume]) -> None:
@@ -61,7 +61,7 @@ class VolumeEvents:
             self._requeue_and_charge(key, charge=charge)
         # A local volume is a disk of one host: how many claims that node can take changes with it.
         for host in sorted({host for one in both if (host := host_of(one))}):
-            for node in self._nodes.named(host):
+            for node in self._nodes.nodes_of_host(host):
                 self._nodes.attaches(node)
         # Any claim of the class that is not bound may get this volume.
         for name in sorted({one.spec.storage_class_name for one in both if is_available(one)}):
@@ -98,7 +98,7 @@ class VolumeEvents:
         if not same or old is None or limit_of(new) > limit_of(old):
             self._requeue_users(new.storage_class_name)
 
-    def on_pod(self, event: Event[Pod]) -> None:
+    def requeue_claimants(self, event: Event[Pod]) -> None:
         """A pod ended or went: who waits for a claim of it alone is looked at."""
         old, new = event.old, event.new
         ended = old is not None and not finished(old) and (new is None or finished(new))
@@ -116,8 +116,8 @@ class VolumeEvents:
         self._requeue_users(key)
         for pod in self._stores.pods_with(key):
             if charge and pod.spec.node_name:
-                self._charges.charge(pod)
-            if (entry := self._entries.of_pod(pod)) is not None:
+                self._charges.charge_pod(pod)
+            if (entry := self._entries.entry_of_pod(pod)) is not None:
                 self._enqueue(entry.id, self._delay(entry))
 
     def _requeue_users(self, key: str) -> None:
@@ -126,7 +126,7 @@ class VolumeEvents:
                 self._enqueue(uid, 0.0)
 
 
-def _said(claim: PersistentVolumeClaim | None) -> object:
+def _relevant_state(claim: PersistentVolumeClaim | None) -> object:
     """What is read of a claim."""
     if claim is None:
         return None

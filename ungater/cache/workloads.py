@@ -6,9 +6,9 @@ from kube.objects import version_of
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.pod_groups import PodGroups
-from ungater.cache.views import holds
+from ungater.cache.views import is_held
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs
 
 # A watch that was cut lists again within seconds; a wrong guess would make a Workload that is still there.
@@ -28,7 +28,7 @@ class WorkloadEvents:
         self._pod_groups = groups
         self._unstored: dict[str, float] = {}  # by job: since when no watch tells of the Workload that we wrote
 
-    def on_workload(self, event: Event[Workload]) -> None:
+    def on_workload(self, event: Event[WorkloadObject]) -> None:
         """A Workload changed: by our own hand, which we know already, or by another's, whose entry then counts."""
         if not self._core.live:
             return
@@ -75,7 +75,7 @@ class WorkloadEvents:
         self._enqueue(entry.id, 0.0)
 
     def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
-        if observed.admission is not None and not observed.admission.same(entry.admission) and holds(entry.job):
+        if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
@@ -84,7 +84,7 @@ class WorkloadEvents:
         An answer about a Workload that was seen to be deleted comes too late.
         """
         # Something was asked for while the write was on its way: it is looked at now, with what the write left.
-        if entry.writes.end():
+        if entry.writes.end_write():
             self._enqueue(entry.id, 0.0)
         if observed is not None and observed.uid != entry.gone:
             entry.observe(observed)
@@ -145,7 +145,7 @@ class WorkloadEvents:
             entry.mark_deleted(entry.observed.uid)
         entry.forget_workload()
 
-    def _owner_of(self, workload: Workload) -> WorkloadEntry | None:
+    def _owner_of(self, workload: WorkloadObject) -> WorkloadEntry | None:
         """Whose Workload it is: that of its controlling owner; of a group of pods, by its name; one that is known."""
         entry = self._entries.of_workload(objects.key(workload))
         if entry is None or belongs(workload, entry.job):
@@ -154,7 +154,7 @@ class WorkloadEvents:
         return entry if ours else None  # whatever somebody wrote on it since
 
 
-def _is_known(entry: WorkloadEntry, workload: Workload) -> bool:
+def _is_known(entry: WorkloadEntry, workload: WorkloadObject) -> bool:
     """Whether this is no news, mostly the echo of our own write: to read its status costs more than all else of it."""
     seen = entry.observed
     return seen is not None and version_of(workload.metadata.resource_version) <= seen.version

@@ -32,7 +32,7 @@ class DeferredWrites:
         self._due: dict[str, float] = {}  # by id: when it is due
         self._now: set[str] = set()  # ids whose writes are to be made at the next look
 
-    def put_off(self, job: str, delay: float) -> bool:
+    def defer_write(self, job: str, delay: float) -> bool:
         """Whether a write waits: ``delay`` seconds at least, and from then on until there is nothing better to do."""
         if not delay or job in self._now:
             return False
@@ -64,5 +64,5 @@ class DeferredWrites:
             for job in [due.popleft() for _ in range(min(BATCH, len(due)))]:
                 del self._due[job]
                 self._now.add(job)
-                # `_now` lets the write pass `put_off` at that look: it is decided again by what is true then.
+                # `_now` lets the write pass `defer_write` at that look: it is decided again by what is true then.
                 self._requeue(job)

@@ -20,5 +20,5 @@ def is_reclaimed(entry: WorkloadEntry) -> bool:
 
 def admitted_for(observed: ObservedWorkload, now: float) -> int:
     """Seconds since it was admitted; 0 where it is not."""
-    since = conditions.since(observed.conditions, conditions.ADMITTED)
+    since = conditions.true_since(observed.conditions, conditions.ADMITTED)
     return max(0, int(now - since)) if since is not None else 0

@@ -32,7 +32,7 @@ from ungater.model.actions import (
     EvictMoved,
     EvictPods,
     EvictSome,
-    Free,
+    FreeCapacity,
     GiveUpMove,
     HoldUp,
     Instruction,
@@ -116,7 +116,7 @@ class Executor:
             WriteConditions: self._write,
             Start: lambda entry, _: lifecycle.start(entry),
             Suspend: lifecycle.suspend,
-            Evict: lifecycle.evict,
+            Evict: lifecycle.begin_eviction,
             EvictPods: lifecycle.evict_pods,
             EvictSome: lifecycle.evict_some,
             EvictMoved: self._evict_moved,
@@ -124,7 +124,7 @@ class Executor:
             NominateNode: self._nominate,
             NotStarted: self._not_started,
             GiveUpMove: self._give_up_move,
-            ClearAdmission: lifecycle.give_back,
+            ClearAdmission: lifecycle.clear_admission,
             Deactivate: lifecycle.deactivate,
             Remove: lambda entry, _: lifecycle.remove(entry),
         }
@@ -142,15 +142,15 @@ class Executor:
                 entry.want_nothing()
                 cache.admissions.dequeue_entry(entry)
                 self._scheduler.withdraw(entry)
-            case Free():
-                self._evictor.forget(entry.id)
-                cache.admissions.free(entry)
+            case FreeCapacity():
+                self._evictor.cancel_evictions(entry.id)
+                cache.admissions.release_job(entry)
             case Shorten(counts):
                 entry.shorten(counts)
             case DoubtNamespace():
-                cache.doubts.note(entry.job.namespace)
+                cache.doubts.record_doubt(entry.job.namespace)
             case EmitEvent():
-                self._tell(entry, instruction)
+                self._emit_event(entry, instruction)
             case Delete(pod, reason, message, at_once):
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
@@ -180,7 +180,7 @@ class Executor:
             return
         # Asked before the pod counts as sent: nothing is foreseen for a node that a pod is on its way to.
         claimed = self._cache.in_flight.foreseen(entry, pod, slot.node)
-        self._cache.in_flight.sent(entry, pod, slot.node)
+        self._cache.in_flight.record_sent(entry, pod, slot.node)
         placement = predictions.prediction_for(pod, slot) if predictions is not None else None
         more = self._cache.topologies.annotations(slot.node, placement, claimed)
         self._pods.ungate(entry, pod, slot, placement, more)
@@ -201,7 +201,7 @@ class Executor:
             for after in again:
                 self._requeue(entry.id, after)
 
-    def _tell(self, entry: WorkloadEntry, tell: EmitEvent) -> None:
+    def _emit_event(self, entry: WorkloadEntry, tell: EmitEvent) -> None:
         if tell.once:
             if tell.once in entry.noted:
                 return
@@ -217,10 +217,12 @@ class Executor:
     async def _create(self, entry: WorkloadEntry, _: Create) -> bool:
         # `gone` is read before the call: the watch may tell of another deletion while it is under way.
         observed, owner, gone = None, granted.as_admitted(entry), entry.gone
-        entry.writes.begin()
+        entry.writes.begin_write()
         try:
             async with entry.writes.lock:
-                observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)
+                observed = await self._workloads.create(
+                    owner, self._cache.priorities.priority_of_job(owner), entry.admission
+                )
             # The API server still has the object that counted as gone: somebody gave it to another owner, and back.
             if observed.uid == gone:
                 self._cache.workloads.came_back(entry, gone)
@@ -232,7 +234,7 @@ class Executor:
             # etcd's own limit comes as a 500 (`etcdserver: request is too large`), which is none of these classes.
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = messages.not_created(error)
-                self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
+                self._emit_event(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
             raise
         finally:
             self._cache.workloads.written(entry, observed)
@@ -247,7 +249,7 @@ class Executor:
         if entry.admission is not None:
             counts = [pod_set.full for pod_set in owner.pod_sets]
             await self._lifecycle.writing(
-                entry, lambda observed: self._workloads.counts(owner.namespace, observed, counts)
+                entry, lambda observed: self._workloads.write_counts(owner.namespace, observed, counts)
             )
             return True
         await self._lifecycle.writing(entry, lambda observed: self._workloads.spec(owner, observed, observed.priority))
@@ -276,7 +278,7 @@ class Executor:
         if conditions.is_so(observed.conditions, write.wanted, generation=observed.generation) and not more:
             self.deferred.needless(entry.id)
             return False
-        if self.deferred.put_off(entry.id, write.delay):
+        if self.deferred.defer_write(entry.id, write.delay):
             return False
         self.deferred.done(entry.id)
         namespace = entry.job.namespace
@@ -295,7 +297,7 @@ class Executor:
             self._requeue(entry.id, PAUSE)  # a patch on its way may still use a slot
             return False
         if entry.observed is None or await self._store(entry, None, release.wanted):
-            self._cache.admissions.free(entry)
+            self._cache.admissions.release_job(entry)
         return True
 
     async def _restore_admission(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
@@ -327,7 +329,7 @@ class Executor:
         if blocked is not None and self._scheduler.moves.put_back(
             entry, [pod for pod, _ in evict.pods], blocked.message, evict.ending
         ):
-            self._evictor.forget(entry.id)
+            self._evictor.cancel_evictions(entry.id)
         return False
 
     async def _leave_out(self, entry: WorkloadEntry, out: LeaveOut) -> bool:
@@ -342,7 +344,7 @@ class Executor:
 
     async def _give_up_move(self, entry: WorkloadEntry, late: GiveUpMove) -> bool:
         """End a move that takes too long, or look again when it does."""
-        if (left := self._scheduler.moves.give_up(entry, late.pods, late.why, late.ending)) > 0:
+        if (left := self._scheduler.moves.give_up_move(entry, late.pods, late.why, late.ending)) > 0:
             self._requeue(entry.id, left)
         return False
 

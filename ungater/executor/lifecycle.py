@@ -28,7 +28,7 @@ from ungater.cache.cache import Cache
 from ungater.executor import messages
 from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
 from ungater.jobs import pod_template
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model import actions, conditions
 from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition, is_so, timestamp
@@ -57,7 +57,7 @@ class _Stored(Object, frozen=True):
     spec: _Templates = _Templates()
 
 
-class Reclaim(msgspec.Struct, frozen=True):
+class ReclaimRules(msgspec.Struct, frozen=True):
     """How nominal quota is taken back: whether against budgets at last, and how long pods have to stop at most."""
 
     overrides: bool = True
@@ -82,9 +82,9 @@ class Lifecycle:
         keys: Keys,
         requeue: Callable[[str, float], None],
         recorder: EventRecorder,
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         patience: float,
-        reclaim: Reclaim,
+        reclaim: ReclaimRules,
         clock: Clock,
     ) -> None:
         self._client = client
@@ -110,7 +110,7 @@ class Lifecycle:
         """
         seen, observed = entry.observed, None
         # Before the lock: from here on nothing is decided about it until the answer is taken over.
-        entry.writes.begin()
+        entry.writes.begin_write()
         try:
             async with entry.writes.lock:
                 # What came while this waited for the lock may change the
@@ -141,7 +141,7 @@ class Lifecycle:
             body = pod_template.start(entry.job, admission, self._flavors, self._keys, updates)
         except pod_template.ClashError as clash:
             return await self._turn_down(entry, Reason.CHECK_REJECTED, str(clash))
-        if updates and (why := self._elsewhere(entry, admission, updates)) is not None:
+        if updates and (why := self._check_other_nodes(entry, admission, updates)) is not None:
             return why if isinstance(why, bool) else await self._turn_down(entry, Reason.CHECK_RETRY, why)
         await self._patch(entry, body, "Start")
         # After the patch: one that failed leaves it as never started, so
@@ -149,7 +149,7 @@ class Lifecycle:
         entry.mark_started()
         return True
 
-    def _elsewhere(
+    def _check_other_nodes(
         self, entry: WorkloadEntry, admission: Admission, updates: pod_template.Updates
     ) -> str | bool | None:
         """Where checks want other nodes than those of its slots: False, other slots are on their way; or why not."""
@@ -157,7 +157,7 @@ class Lifecycle:
         more = {
             one.name: (one, pod_template.added(owner, part, self._flavors, self._keys, updates))
             for one in owner.pod_sets
-            if (part := admission.part(one.name)) is not None and part.count
+            if (part := admission.pod_set_named(one.name)) is not None and part.count
         }
         if all(fits(cache, entry, name, added.node_selector) for name, (_, added) in more.items()):
             return None
@@ -174,7 +174,7 @@ class Lifecycle:
     async def _turn_down(self, entry: WorkloadEntry, reason: Reason, text: str) -> bool:
         """Put back one that cannot start as its admission checks have it."""
         wanted = (WantedCondition(conditions.EVICTED, True, reason, conditions.shorten(text)),)
-        return await self.evict(entry, actions.Evict(wanted, reason, text))
+        return await self.begin_eviction(entry, actions.Evict(wanted, reason, text))
 
     async def suspend(self, entry: WorkloadEntry, suspend: actions.Suspend) -> bool:
         """Suspend the job, and say why where nothing else does."""
@@ -196,7 +196,7 @@ class Lifecycle:
 
     async def _patched(self, entry: WorkloadEntry, body: pod_template.Body) -> None:
         owner = entry.job
-        entry.writes.begin()
+        entry.writes.begin_write()
         try:
             resource, type_ = KINDS[owner.kind]
             content_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
@@ -236,7 +236,7 @@ class Lifecycle:
         # Others may plan on its room from now on, and none takes it as a further victim.
         self._cache.queues.evict(entry.key)
 
-    async def evict(self, entry: WorkloadEntry, evict: actions.Evict) -> bool:
+    async def begin_eviction(self, entry: WorkloadEntry, evict: actions.Evict) -> bool:
         """Begin an eviction."""
         cache, observed = self._cache, entry.observed
         if entry.evict is not None and entry.key not in cache.queues.evicting:
@@ -274,7 +274,7 @@ class Lifecycle:
         if not preemptors:
             return False
         if self._untouched(entry, evict):
-            self._cache.queues.spare(entry.key, self._clock.now() + SPARED)
+            self._cache.queues.spare_until(entry.key, self._clock.now() + SPARED)
             return await self._spare(entry, Reason.EVICTION_BLOCKED, blocked.message)
         self._leaving(entry)
         return False
@@ -293,11 +293,11 @@ class Lifecycle:
         if theirs or entry.key in queues.nominated:
             preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.nominated]
             for pod in theirs:
-                queues.spare(pod_unit(key(pod)), until)
+                queues.spare_until(pod_unit(key(pod)), until)
         else:
             preemptors = self._cache.reservations.preemptors_of(entry.key)
-            queues.spare(entry.key, until)
-        self._evictions.forget(entry.id)
+            queues.spare_until(entry.key, until)
+        self._evictions.cancel_evictions(entry.id)
         self._given_up(entry.key, preemptors, blocked.message)
         return False
 
@@ -316,7 +316,7 @@ class Lifecycle:
         if overriding and blocked is not None:
             more = messages.overridden(blocked.message)
         for pod, why in pods:
-            self._evictions.evict(entry.id, pod, f"{why}{more}", overriding=overriding, most_grace=most)
+            self._evictions.request_eviction(entry.id, pod, f"{why}{more}", overriding=overriding, most_grace=most)
         blocked = self._evictions.blocked(entry.id)
         if blocked is None or late:
             return blocked
@@ -332,7 +332,7 @@ class Lifecycle:
                 (self._cache.admissions.end_growth if grows else self._cache.admissions.forget_assumed)(other)
                 about = "pods that no queue admitted" if base == victim else self._cache.queues.title_of(victim)
                 text = messages.preemption_given_up(about, why)
-                self._admitter.give_up(Waiting(base, Reason.EVICTION_BLOCKED, text, grows=grows))
+                self._admitter.drop_nomination(Waiting(base, Reason.EVICTION_BLOCKED, text, grows=grows))
 
     def _untouched(self, entry: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Whether all its pods run as before."""
@@ -351,11 +351,11 @@ class Lifecycle:
             # Planned meanwhile: it goes after all.
             entry.evict_for(reservations.eviction_message(preemptors[0], entry.key))
             return True
-        self._evictions.forget(entry.id)
-        self.keep(entry)
+        self._evictions.cancel_evictions(entry.id)
+        self.keep_slots(entry)
         return True
 
-    def keep(self, entry: WorkloadEntry) -> None:
+    def keep_slots(self, entry: WorkloadEntry) -> None:
         """What it was to give back it keeps after all, unless it goes for somebody else, or that is stored already."""
         entry.reopen()
         reservations, observed = self._cache.reservations, entry.observed
@@ -363,7 +363,7 @@ class Lifecycle:
         if entry.evict is None and not stored and not reservations.preemptors_of(entry.key):
             reservations.stay(entry)
 
-    async def give_back(self, entry: WorkloadEntry, back: actions.ClearAdmission) -> bool:
+    async def clear_admission(self, entry: WorkloadEntry, back: actions.ClearAdmission) -> bool:
         """The eviction is over: remove the admission, and only then give away what it held."""
         self._leaving(entry)
         if entry.writes.patches:
@@ -389,9 +389,9 @@ class Lifecycle:
         )
         if not written:
             return True
-        self._evictions.forget(entry.id)
+        self._evictions.cancel_evictions(entry.id)
         if back.leave:
-            self._cache.admissions.free(entry)
+            self._cache.admissions.release_job(entry)
         else:
             self._cache.admissions.release_and_requeue(entry, back.until)
         return True

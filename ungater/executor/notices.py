@@ -9,10 +9,10 @@ from kube.events import EventRecorder, reference
 from kube.objects import Node
 from kube.resources import NODES, PODS
 from ungater.executor import messages
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model import conditions
 from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
-from ungater.numa.sources import Described
+from ungater.numa.sources import DescribedMachine
 from ungater.writers.events import FINE, emit
 
 SAFER = "; until they agree the smaller amounts and the stricter policy count"
@@ -23,12 +23,12 @@ log = structlog.get_logger()
 class NodeNotices:
     """What is told of nodes (`ungater.numa.notices`). ``node``: a node by its name."""
 
-    def __init__(self, recorder: EventRecorder, metrics: Metrics, node: Callable[[str], Node | None]) -> None:
+    def __init__(self, recorder: EventRecorder, metrics: ControllerMetrics, node: Callable[[str], Node | None]) -> None:
         self._recorder = recorder
         self._metrics = metrics
         self._node = node
 
-    def machine(self, name: str, before: Described, now: Described) -> None:
+    def machine(self, name: str, before: DescribedMachine, now: DescribedMachine) -> None:
         """What is wrong with what a node publishes changed: an event on the node."""
         node = self._node(name)
         regarding = reference(NODES, node) if node is not None else None

@@ -20,9 +20,9 @@ from ungater.executor.unowned import StrayPods, UnownedWorkloads
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import group_key, has_pods
 from ungater.jobs.pod_group import of_pods
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.pod_slots import is_gated
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.status.queues import MOST_OF_A_CORE
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 class Watches(Protocol):
     """What is seen of the API server (`ungater.informers`)."""
 
-    def stored_workloads(self) -> Iterable[Workload]:
+    def stored_workloads(self) -> Iterable[WorkloadObject]:
         """All that there are."""
         ...
 
@@ -45,11 +45,11 @@ class Watches(Protocol):
         """All that there are."""
         ...
 
-    def there(self, namespace: str, owner: OwnerReference) -> bool:
+    def is_owner_there(self, namespace: str, owner: OwnerReference) -> bool:
         """Whether the owner that a Workload names is there."""
         ...
 
-    def heard(self) -> Iterable[tuple[Resource, float]]:
+    def last_heard_by_kind(self) -> Iterable[tuple[Resource, float]]:
         """When the API server last said anything of each resource."""
         ...
 
@@ -72,7 +72,7 @@ class Sweeper:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         saw: Callable[[str], None],
         unnominate: Callable[[Pod], None],
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         usage_labels: Sequence[str],
         recorder: EventRecorder,
         guard: Guard,
@@ -90,8 +90,8 @@ class Sweeper:
         self._recorder = recorder
         self._guard = guard
         self._clock = clock
-        self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.there, cache.pod_groups.without_pods)
-        self._strays = StrayPods(watches.there)
+        self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.is_owner_there, cache.pod_groups.without_pods)
+        self._strays = StrayPods(watches.is_owner_there)
         self._unowned_at = self._nominated_at = self._queues_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
@@ -127,12 +127,12 @@ class Sweeper:
                     look()
 
     def _tell_metrics(self) -> None:
-        self._metrics.set_machines(*self._cache.topologies.counts())
+        self._metrics.set_machines(*self._cache.topologies.count_sources())
         self._metrics.set_unrecorded(self._cache.topologies.unrecorded())
         self._metrics.set_pending(self._cache.pending())
         self._metrics.set_hanging(*self._cache.coming.hanging(self._cache.entries.values()))
-        self._metrics.set_left_out(self._cache.node_refusals.avoided())
-        self._metrics.set_heard(self._watches.heard())
+        self._metrics.set_left_out(self._cache.node_refusals.avoided_names())
+        self._metrics.set_heard(self._watches.last_heard_by_kind())
         self._metrics.set_capacity(self._cache.state, self._clock.monotonic())
 
     def _tell_queues(self) -> None:
@@ -153,7 +153,11 @@ class Sweeper:
 
     def _end_refusals(self) -> None:
         cache = self._cache
-        again = [cache.mismatches.ended(), cache.refusals.ended(cache.entries.values()), cache.node_refusals.ended()]
+        again = [
+            cache.mismatches.has_expired(),
+            cache.refusals.requeue_expired(cache.entries.values()),
+            cache.node_refusals.has_expired(),
+        ]
         if again[-1]:  # of everybody's pods
             for uid, entry in cache.entries.items():
                 if entry.refused is not None:
@@ -165,7 +169,7 @@ class Sweeper:
         if self._cache.in_flight.sweep():
             self._cache.queue_inadmissible()
 
-    def leftover(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> list[Workload]:
+    def leftover(self, workloads: Iterable[WorkloadObject], pods: Iterable[Pod]) -> list[WorkloadObject]:
         """Workloads whose pods all went while nobody watched: the next pods of their owner start anew."""
         held = {entry.key for entry in self._cache.entries.values()}
         bare = [workload for workload in workloads if key(workload) not in held and of_pods(workload.metadata)]
@@ -177,11 +181,11 @@ class Sweeper:
             self._cache.pod_groups.leave_out(key(workload))
         return found
 
-    async def clear(self, workloads: Sequence[Workload]) -> None:
+    async def clear(self, workloads: Sequence[WorkloadObject]) -> None:
         """Delete Workloads, however often that fails."""
         failures = 0
         while workloads:
-            left: list[Workload] = []
+            left: list[WorkloadObject] = []
             for workload in workloads:
                 try:
                     await self._workloads.remove(workload.metadata.namespace, observed_of(workload))
@@ -213,10 +217,10 @@ class Sweeper:
         for pod in self._watches.stored_pods():
             nominated = pod.status.nominated_node_name and is_gated(pod, cache.keys.gate)
             # Only gated pods: a nomination of any other pod is kube-scheduler's.
-            if nominated and cache.entries.of_pod(pod) is None:
+            if nominated and cache.entries.entry_of_pod(pod) is None:
                 self._unnominate(pod)
 
-    async def _remove(self, workload: Workload) -> None:
+    async def _remove(self, workload: WorkloadObject) -> None:
         try:
             await self._workloads.remove(workload.metadata.namespace, observed_of(workload))
         except KubeError as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kube.objects import ObjectMeta, OwnerReference, Pod, controller_of, key
 from ungater.model.job_view import SUSPENDABLE
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 
 AFTER = 60.0  # seconds for which it has to be so: watches tell of an owner and its Workload in any order
 
@@ -58,14 +58,14 @@ class UnownedWorkloads:
         self._bare = bare
         self._since: dict[str, float] = {}  # by uid
 
-    def to_remove(self, workloads: Iterable[Workload], now: float) -> list[Workload]:
+    def to_remove(self, workloads: Iterable[WorkloadObject], now: float) -> list[WorkloadObject]:
         """Those that are to be removed; to be called now and then with all that there are."""
         found = [one for one in workloads if self._is(one)]
         # Only those that are nobody's now: one that was somebody's in between begins its time again.
         self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in found}
         return [one for one in found if now - self._since[one.metadata.uid] >= AFTER]
 
-    def _is(self, workload: Workload) -> bool:
+    def _is(self, workload: WorkloadObject) -> bool:
         meta = workload.metadata
         if meta.deletion_timestamp is not None or self._served(key(workload)):
             return False

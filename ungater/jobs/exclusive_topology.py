@@ -36,11 +36,11 @@ class Alone(msgspec.Struct, frozen=True):
     labelled: bool
 
     @property
-    def known(self) -> str:
+    def known_level(self) -> str:
         """The level; "" where no label can be called so."""
         return self.level if len(self.level) <= LONGEST else ""
 
-    def refuse(self, why: str) -> RequestError:
+    def request_error(self, why: str) -> RequestError:
         """Why it cannot be placed."""
         shown = self.level if len(self.level) <= SHOWN else f"{self.level[:SHOWN]}..."
         text = f'{self.field}: Unsupported value: "{shown}": {why}'
@@ -68,18 +68,20 @@ def of_replicated(jobset: JobSet, at: int, template: PodTemplate) -> Alone | Non
 
 def in_slices(request: ParsedRequest, alone: Alone, job: Progress, jobs: int) -> ParsedRequest:
     """The request of a replicated job of several Jobs, each a slice that is alone. Raises RequestError."""
-    if not alone.known:
-        raise alone.refuse(NO_LABEL)
+    if not alone.known_level:
+        raise alone.request_error(NO_LABEL)
     # JobSet knows the first pod of a Job by its completion index alone.
     if job.ranks is None:
-        raise alone.refuse("without completionMode Indexed, JobSet's webhook refuses all of its pods")
+        raise alone.request_error("without completionMode Indexed, JobSet's webhook refuses all of its pods")
     if jobs < 2:
         return request
     if alone.labelled:
-        raise alone.refuse(f"with {BY_NODE_LABEL}, only a replicated job with 1 replica can be placed, not {jobs}")
+        raise alone.request_error(
+            f"with {BY_NODE_LABEL}, only a replicated job with 1 replica can be placed, not {jobs}"
+        )
     if job.ranks != job.full:
         text = f"with parallelism {job.full} and completions {job.ranks}"
-        raise alone.refuse(f"{text}, it is not known which pods of {jobs} Jobs run at once: make the two equal")
+        raise alone.request_error(f"{text}, it is not known which pods of {jobs} Jobs run at once: make the two equal")
     layer = SliceLayer(level=alone.level, size=job.ranks, alone=True)
     slices = sorted((*request.slices, layer), key=lambda one: (-one.size, not one.alone))
     return replace(request, slices=tuple(slices), slices_field=request.slices_field or alone.field)
@@ -90,7 +92,7 @@ def to_jobs(jobset: JobSet, role: str, alone: Alone | None, jobs: int) -> Additi
     namespace, name = jobset.metadata.namespace, jobset.metadata.name
     if alone is not None and alone.labelled:
         return exclusive.of_labelled(namespace, name, role)
-    return exclusive.of_jobs(namespace, name, role, level=alone.known if alone else "", several=jobs > 1)
+    return exclusive.of_jobs(namespace, name, role, level=alone.known_level if alone else "", several=jobs > 1)
 
 
 class Groups(msgspec.Struct, frozen=True):
@@ -115,13 +117,13 @@ def of_groups(
     size = max(shape.sub_group_policy.sub_group_size, 0) if shape.sub_group_policy is not None else 0
     level, sub_level = above.get(GROUPS) or leader.get(GROUPS, ""), above.get(SUBGROUPS) or worker.get(SUBGROUPS, "")
     each = Alone(level, _field(GROUPS), labelled=False), Alone(sub_level, _field(SUBGROUPS), labelled=False)
-    wrong = next((one.refuse(NO_LABEL) for one in each if one.level and not one.known), None)
+    wrong = next((one.request_error(NO_LABEL) for one in each if one.level and not one.known_level), None)
     if wrong is not None or not size:
-        return Groups(each[0].known, "", 0, wrong)
+        return Groups(each[0].known_level, "", 0, wrong)
     found = -(-shape.size // size)
     if sub_level and found > 1 and (shape.has_leader or shape.size % size):
         text = "pods beside a leader with a template of its own" if shape.has_leader else f"{shape.size} pods"
-        wrong = each[1].refuse(
+        wrong = each[1].request_error(
             f"subgroups of {size} of {text} are not placed: only groups whose pods are alike and divide evenly are"
         )
     return Groups(level, sub_level, found, wrong)

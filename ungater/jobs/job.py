@@ -24,7 +24,7 @@ from kube.pods.requests import pod_requests
 from kube.pods.templates import template_of
 from ungater.model.conditions import moment
 from ungater.model.job_view import JOB, JOB_API, MAIN, JobView, PodSetView, Ranks
-from ungater.model.pod_set_slices import Interval, whole
+from ungater.model.pod_set_slices import Interval, whole_slices
 from ungater.model.pod_slots import is_gated, number
 
 SHOWN = 64  # characters of a value that is refused
@@ -61,7 +61,7 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         written=written,
         gated=is_gated(template, keys.gate),
         suspended=job.spec.suspend,
-        over=_over(job),
+        over=_end_of_job(job),
         queue=(meta.labels or {}).get(keys.queue_name, ""),
         priority_class=template.spec.priority_class_name,
         # Slots that are kept for done ranks of a slice count as ready:
@@ -94,7 +94,7 @@ def _read(job: Job, template: PodTemplate, keys: Keys) -> _Asked:
     try:
         request, wishes = _request(job, template, keys)
         asked = replace(asked, request=request, wishes=wishes)
-        asked = replace(asked, least=_least(job, keys))
+        asked = replace(asked, least=_fewest_pods(job, keys))
         most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
         return replace(asked, wrong=error)
@@ -104,14 +104,14 @@ def _read(job: Job, template: PodTemplate, keys: Keys) -> _Asked:
 def _pod_set(job: Job, template: PodTemplate, request: ParsedRequest | None) -> tuple[PodSetView, int]:
     """Its pods, and how many slots are kept of ranks that are done, but their slice is not."""
     size = request.slices[0].size if request is not None and request.slices else 1
-    done, count, kept = tuple(_done(job)), _count(job), 0
+    done, count, kept = tuple(_done(job)), _pods_at_once(job), 0
     if size > 1:
-        done, alone = whole(done, size), done
+        done, alone = whole_slices(done, size), done
         kept = min(ranks_in(alone) - ranks_in(done), _full(job))
         count = min(_whole_count(job, done, size), _full(job))
     ranks = _ranks(job)
     told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
-    idle = max(0, count - _count(job))
+    idle = max(0, count - _pods_at_once(job))
     made = PodSetView(MAIN, count, _full(job), template, b"", done, ranks, request=request, told_by=told_by, idle=idle)
     return made, kept
 
@@ -131,7 +131,7 @@ def progress(job: Job) -> Progress:
     full, ranks = _full(job), _ranks(job)
     if _true(job, "Failed") is not None:
         return Progress(full, full, (), ranks, 0)
-    return Progress(_count(job), full, tuple(_done(job)), ranks, (job.status.ready or 0) + _uncounted(job))
+    return Progress(_pods_at_once(job), full, tuple(_done(job)), ranks, (job.status.ready or 0) + _uncounted(job))
 
 
 def suspension(conditions: tuple[Condition, ...] | None) -> tuple[float | None, float | None]:
@@ -141,7 +141,7 @@ def suspension(conditions: tuple[Condition, ...] | None) -> tuple[float | None, 
     return (at, None) if found is not None and found.status == "True" else (None, at)
 
 
-def _least(job: Job, keys: Keys) -> int:
+def _fewest_pods(job: Job, keys: Keys) -> int:
     """How few pods the job may be admitted with; 0 where it says nothing, or not less than it asks for."""
     text = (job.metadata.annotations or {}).get(keys.min_parallelism)
     least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
@@ -258,13 +258,13 @@ def _request(job: Job, template: PodTemplate, keys: Keys) -> tuple[ParsedRequest
     return request, wishes_of(own, below, asks=request is not None)
 
 
-def _over(job: Job) -> str:
+def _end_of_job(job: Job) -> str:
     if job.metadata.deletion_timestamp is not None:
         return "Deleted"
     return next((kind for kind in ("Complete", "Failed") if _true(job, kind) is not None), "")
 
 
-def _count(job: Job) -> int:
+def _pods_at_once(job: Job) -> int:
     """How many pods the Job controller keeps at once from here on: its own rule (manageJob), without the suspension."""
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
@@ -279,7 +279,7 @@ def _whole_count(job: Job, done: Iterable[Interval], size: int) -> int:
     """The same in whole slices of ``size``: one keeps its slots until all of its ranks are done."""
     if job.spec.completion_mode == "Indexed" and job.spec.completions is not None:
         return -(-(job.spec.completions - ranks_in(done)) // size) * size
-    return -(-_count(job) // size) * size
+    return -(-_pods_at_once(job) // size) * size
 
 
 def ranks_in(intervals: Iterable[Interval]) -> int:

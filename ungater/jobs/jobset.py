@@ -47,7 +47,7 @@ from ungater.jobs.job import (
     too_many,
 )
 from ungater.model.job_view import JOB_SET, JOB_SET_API, JobView, PodSetView, Ranks
-from ungater.model.pod_set_slices import Interval, whole
+from ungater.model.pod_set_slices import Interval, whole_slices
 from ungater.model.pod_slots import is_gated, number, role_given
 
 _OVER = {"Completed": "Complete", "Failed": "Failed"}
@@ -104,7 +104,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
     except RequestError as problem:
         wrong = wrong or problem
     suspended_at, resumed_at = suspension(jobset.status.conditions)
-    over = _over(jobset)
+    over = _end_condition(jobset)
     return JobView(
         kind=JOB_SET,
         api_version=JOB_SET_API,
@@ -149,7 +149,7 @@ def _role(pod: Pod) -> str:
     return (pod.metadata.labels or {}).get(JOB_SET_ROLE, "")
 
 
-def _over(jobset: JobSet) -> Condition | None:
+def _end_condition(jobset: JobSet) -> Condition | None:
     found = (condition(jobset.status.conditions, kind) for kind in _OVER)
     return next((one for one in found if one is not None and one.status == "True"), None)
 
@@ -249,7 +249,7 @@ def _pod_set(
     count, kept = min(sum(job.count for job in jobs.values()) + others, full), 0
     needed = count
     if request is not None and request.slices and (step := request.slices[0].size) > 1:
-        done, alone = whole(done, step), done
+        done, alone = whole_slices(done, step), done
         kept = min(ranks_in(alone) - ranks_in(done), full)
         # Rounded up: a slice keeps its slots until the last of its ranks is done.
         count = min(-(-(count + kept) // step) * step, full)

@@ -136,7 +136,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     # The key is by name: a set that was made again under it is another owner, with another Workload.
     same = before is not None and before.uid == meta.uid
     workload = before.workload if before is not None and same else workload or _workload(meta.name, meta.uid, index)
-    own = (pod.metadata.labels or {} for pod in alive if _of(pod, workload, keys))
+    own = (pod.metadata.labels or {} for pod in alive if _counts_for_workload(pod, workload, keys))
     named = [labels, *(one.template.metadata.labels or {} for one in pod_sets), *own]
     wrong = wrong or one_queue(named, keys)
     return JobView(
@@ -203,7 +203,7 @@ def _pod_set(  # noqa: PLR0917  (what it is made of)
     return made, wrong
 
 
-def _of(pod: Pod, workload: str, keys: Keys) -> bool:
+def _counts_for_workload(pod: Pod, workload: str, keys: Keys) -> bool:
     """Whether what a pod names counts: it does not go, and was let go for no other workload."""
     meta = pod.metadata
     ours = is_gated(pod, keys.gate) or (meta.annotations or {}).get(keys.workload) == workload

@@ -45,7 +45,7 @@ def with_groups(job: JobView, find: Find | None, keys: Keys, priority_of: Priori
     if job.scheduling is None and not any(one.template.spec.pod_group for one in job.pod_sets):
         return job
     held_off: RequestError | None = None
-    for said in _said(job, find):
+    for said in _group_requests(job, find):
         try:
             job = _applied(job, said, keys, priority_of)
         except RequestError as error:
@@ -82,7 +82,7 @@ class _Said(msgspec.Struct, frozen=True):
         return mode is not None and mode.all is not None
 
 
-def _said(job: JobView, find: Find | None) -> Iterator[_Said]:
+def _group_requests(job: JobView, find: Find | None) -> Iterator[_Said]:
     if job.scheduling is not None:
         yield _Said(JOB_SCHEDULING, job.scheduling, tuple([one.name for one in job.pod_sets]))
     if find is None:
@@ -109,7 +109,7 @@ def _applied(job: JobView, said: _Said, keys: Keys, priority_of: PriorityOf | No
     if said.path != JOB_SCHEDULING:  # the group that is made of it gets the class of the Job's pods
         _check_alike(mine, said, priority_of)
     if said.level:
-        job = _placed(job, mine, said)
+        job = _with_group_level(job, mine, said)
     _check_count(job, mine, said, keys)
     if not said.whole:
         return job
@@ -123,7 +123,7 @@ def _applied(job: JobView, said: _Said, keys: Keys, priority_of: PriorityOf | No
     return replace(job, whole=True)
 
 
-def _placed(job: JobView, mine: Sequence[PodSetView], said: _Said) -> JobView:
+def _with_group_level(job: JobView, mine: Sequence[PodSetView], said: _Said) -> JobView:
     """The job with the group's level as the request of its pod sets; several of them share one domain."""
     requests = {one.name: agreed(one.request, said.level, said.path) for one in mine}
     if len(mine) > 1 and not any(one.group or one.slices for one in requests.values()):

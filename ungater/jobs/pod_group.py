@@ -136,8 +136,10 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
     told = told if known else None  # it tells nothing of pods of other kinds
-    service = told if told is not None and told.alike and not total and requires_domain(found[-1], keys) else None
-    told = told if told is not None and not told.alike else None
+    service = (
+        told if told is not None and told.has_one_kind and not total and requires_domain(found[-1], keys) else None
+    )
+    told = told if told is not None and not told.has_one_kind else None
     if told is not None:
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
         total, wrong = told.replicas.total, None
@@ -168,7 +170,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         pod_sets=tuple(pod_sets),
         wrong=wrong or many or unlike or apart or error,
         gated=True,
-        over=(told.over if told is not None else "") or _over(kind, alive, done, total),
+        over=(told.over if told is not None else "") or _end_of_group(kind, alive, done, total),
         outcome=f"all pods of {kind} {name} have finished",
         queue=queue,
         priority_class=pod_sets[0].template.spec.priority_class_name,
@@ -239,7 +241,7 @@ def _declared_pod_set(  # noqa: PLR0917  (what there is of it, and what was)
     try:
         return _pod_set(role, members, keys, total, before), None
     except RequestError as error:
-        return _refused(role, members[0], keys, before), error
+        return _unserved_pod_set(role, members[0], keys, before), error
 
 
 def mark_of(pod: Pod, keys: Keys) -> str | None:
@@ -275,7 +277,7 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Job
     return PodSetView(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
 
 
-def _refused(role: str, pod: Pod, keys: Keys, before: JobView | None) -> PodSetView:
+def _unserved_pod_set(role: str, pod: Pod, keys: Keys, before: JobView | None) -> PodSetView:
     """A pod set that cannot be served, by its first pod."""
     try:
         return _pod_set(role, [pod], keys, 0, before)
@@ -335,7 +337,7 @@ def _members(kind: str, pods: Sequence[Pod], before: JobView | None) -> tuple[tu
     return (*known, *others[: MEMBERS - len(known)])
 
 
-def _over(kind: str, alive: Sequence[Pod], done: int, total: int) -> str:
+def _end_of_group(kind: str, alive: Sequence[Pod], done: int, total: int) -> str:
     """Why it needs no slots any more. A controller makes other pods for those that ended."""
     if alive:
         return ""
@@ -362,7 +364,7 @@ def _request(telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, 
     """What the pods ask for. Raises RequestError where they differ or cannot be served."""
     first, *others = telling
     for other in others:
-        if _asked(other, keys) != _asked(first, keys):
+        if _shared_request(other, keys) != _shared_request(first, keys):
             text = (
                 f"pods {first.metadata.name} and {other.metadata.name} are one workload and differ in what they ask "
                 "for: make them alike, or give them different groups"
@@ -374,7 +376,7 @@ def _request(telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, 
     return request, {name: annotations[name] for name in WISHES if name in annotations}
 
 
-def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
+def _shared_request(pod: Pod, keys: Keys) -> tuple[object, ...]:
     """What must be the same in all pods of a workload."""
     annotations, spec = pod.metadata.annotations or {}, pod.spec
     said = {key: annotations[key] for key in (*keys.requests, *WISHES) if key in annotations}

@@ -81,7 +81,7 @@ def to_pods(
     entry: WorkloadEntry, pod_set: str, flavors: Mapping[str, ResourceFlavor], keys: Keys, checks: Iterable[str]
 ) -> Added:
     """What is added to pods of a pod set when their gate goes. ``checks``: the admission checks of its queue."""
-    part = entry.admission.part(pod_set) if entry.admission is not None else None
+    part = entry.admission.pod_set_named(pod_set) if entry.admission is not None else None
     if part is None:
         return Added()
     if not any(one.name == pod_set for one in entry.job.pod_sets):
@@ -154,7 +154,7 @@ def start(
     """
     changes = [
         _changes(owner, part, flavors, keys, updates)
-        if (part := admission.part(one.name)) is not None and part.count
+        if (part := admission.pod_set_named(one.name)) is not None and part.count
         else {}
         for one in owner.pod_sets
     ]
@@ -165,7 +165,7 @@ def start(
         uid, *rest = _of_jobset(owner, changes, {"suspend": False})
         return [uid, *([as_seen] if owner.version else []), *rest]
     spec: dict[str, Any] = {"suspend": False}
-    part = admission.part()
+    part = admission.pod_set_named()
     # Partial admission: the Workload keeps the full count, from which `restore` gives it back.
     if part is not None and part.count < owner.pod_sets[0].count:
         spec["parallelism"] = part.count

@@ -31,7 +31,7 @@ from kube.replicas import (
     LAUNCHER,
     Counted,
     Replicas,
-    Replicated,
+    ReplicatedObject,
     Service,
     replicas_of,
     replicas_of_service,
@@ -67,7 +67,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
     follows: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, one: Counted, kind: Resource, keys: Keys) -> "ReplicaCounts | None":
+    def read_counts(cls, one: Counted, kind: Resource, keys: Keys) -> "ReplicaCounts | None":
         """None where it cannot be read, or where there is nothing to tell."""
         if isinstance(one, Service):
             return cls._of_service(one, kind)
@@ -84,7 +84,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
         return cls(kind.kind, kind.api_version, meta.namespace, meta.name, meta.uid, now, rule, goal=newest)
 
     @classmethod
-    def _of_kinds(cls, one: Replicated, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
+    def _of_kinds(cls, one: ReplicatedObject, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
         read = replicas_of(one, api_version) if not one.metadata.cut else None
         rule = next((rule for rule in RULES if rule.group == api_version.partition("/")[0]), None)
         if read is None or rule is None:
@@ -113,7 +113,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
         return usual, longer_name(usual, owner_digest(self.id, self.uid)), earlier
 
     @property
-    def alike(self) -> bool:
+    def has_one_kind(self) -> bool:
         """Whether it makes one kind of pods."""
         return not self.rule.pod_set
 
@@ -178,10 +178,10 @@ class ReplicatedOwners(msgspec.Struct):
     revisions: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     deployments: dict[str, str] = msgspec.field(default_factory=dict)
 
-    def of(self, uid: str) -> ReplicaCounts | None:
+    def counts_of_owner(self, uid: str) -> ReplicaCounts | None:
         """What an owner tells that all its pods are one workload of, as of now."""
         told = self.told.get(uid)
-        if told is None or not (told.alike or uid in self.ids):
+        if told is None or not (told.has_one_kind or uid in self.ids):
             return None
         numbers = self.revisions.get(self.deployments.get(uid, ""), {})
         # Of an older revision, the count of now is true: its pods leave as those of the newest come.
@@ -204,7 +204,7 @@ class ReplicatedOwners(msgspec.Struct):
             concerned |= {*self.revisions[deployment]}
         return sorted(concerned)
 
-    def gone(self, uid: str, *, has_pods: bool) -> None:
+    def mark_deleted(self, uid: str, *, has_pods: bool) -> None:
         """An owner was deleted: its pods go after it, and are to the end what they were."""
         told = self.told.pop(uid, None)
         # Its pods may outlive it by their grace period: their workload must not fall apart into kinds meanwhile.
@@ -213,7 +213,7 @@ class ReplicatedOwners(msgspec.Struct):
         else:
             self.ids.discard(uid)
 
-    def forget(self, uid: str) -> None:
+    def forget_owner(self, uid: str) -> None:
         """The workload of an owner is forgotten; the next one may be made otherwise."""
         self.ids.discard(uid)
         told = self.told.get(uid)

@@ -41,7 +41,7 @@ class Side(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-def asks(workload: KueueWorkload, keys: Keys) -> bool:
+def has_request(workload: KueueWorkload, keys: Keys) -> bool:
     """Whether any of its pod templates carries a topology request or our gate."""
     return any(
         _requests(pod_set.template.metadata.annotations, keys)
@@ -104,7 +104,7 @@ def _updates(workload: KueueWorkload, side: Side) -> tuple[kueue.PodSetUpdate, .
     return (update,)
 
 
-def due(before: KueueCheckState, wanted: KueueCheckState, since: float | None) -> float | None:
+def seconds_until_due(before: KueueCheckState, wanted: KueueCheckState, since: float | None) -> float | None:
     """In how many seconds ``wanted`` is to be written; None where nothing changed.
 
     ``since``: seconds since this check was last written. Where only the wording of one reason changed it waits.
@@ -134,7 +134,7 @@ def body(
     before = {check.name: check for check in workload.status.admission_checks or ()}
     entries, status = [], {}
     for check in checks:
-        entry = _plain(check)
+        entry = _check_as_json(check)
         old = before.get(check.name)
         # `retries.next_step` counts a delay from this moment: it moves with the state alone.
         kept = old is not None and old.state == check.state and old.last_transition_time
@@ -160,7 +160,7 @@ def body(
     }
 
 
-def _plain(check: KueueCheckState) -> dict[str, Any]:
+def _check_as_json(check: KueueCheckState) -> dict[str, Any]:
     entry: dict[str, Any] = msgspec.to_builtins(check)
     return {**entry, "state": check.state, "message": check.message}  # required, so sent where they are defaults too
 

@@ -1,8 +1,8 @@
 """Kueue's objects watched, and our checks answered, by what `decide` and `answers` make of what was seen.
 
 Rules
-- `Standings.view` is how everything else looks at a job; the cache asks it for every version of one, and again when it
-  is told by ``review``.
+- `KueueStandings.view_of_job` is how everything else looks at a job; the cache asks it for every version of one, and
+  again when it is told by ``review``.
 - An answer names the version of the Workload that it was decided on: where Kueue took the quota back meanwhile, the API
   server refuses it, and the news that come then decide again.
 - What follows a Retry (`retries.next_step`) waits for nothing of ours: Kueue requeues a moment after it evicted.
@@ -26,9 +26,9 @@ from ungater.cache.cache import Cache
 from ungater.executor.lifecycle import KINDS
 from ungater.kueue import answers, decide, retries
 from ungater.kueue.answers import Side
-from ungater.kueue.decide import KueueObjects, Standing
-from ungater.kueue.retries import HOPELESS, Limits, RetryAnswer
-from ungater.kueue.standings import Standings, strayed
+from ungater.kueue.decide import KueueObjects, KueueStanding
+from ungater.kueue.retries import HOPELESS, RetryAnswer, RetryLimits
+from ungater.kueue.standings import KueueStandings, strayed
 from ungater.model import conditions, kueue_objects
 from ungater.model.job_view import controlled_by, namespace_of
 from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, KueueCheckState
@@ -54,8 +54,8 @@ class AdmissionCheckController:
         self,
         client: Client,
         cache: Cache,
-        standings: Standings,
-        limits: Limits,
+        standings: KueueStandings,
+        limits: RetryLimits,
         ours: Mapping[str, core.ResourceFlavor],
         discovery: Discovery,
         clock: Clock,
@@ -166,7 +166,7 @@ class AdmissionCheckController:
             found for key in self._standings.workloads.get(uid, ()) if (found := self.workloads.get(key)) is not None
         ]
         # Popped first: a job in which our check has no part any more has no standing.
-        before, now = self._standings.of_job.pop(uid, None), decide.standing(workloads, self._known())
+        before, now = self._standings.of_job.pop(uid, None), decide.standing(workloads, self._known_objects())
         if now is not None:
             self._standings.of_job[uid] = now
         entry = self._cache.entries.get(uid)
@@ -175,7 +175,7 @@ class AdmissionCheckController:
             self._cache.admissions.renew_message(entry)
         self._cache.views.review(uid)
 
-    def _known(self) -> KueueObjects:
+    def _known_objects(self) -> KueueObjects:
         ours = {name for name, check in self.checks.store.items() if decide.ours(check)}
         return KueueObjects(ours, self.flavors.store, self.topologies.store)
 
@@ -233,17 +233,19 @@ class AdmissionCheckController:
         at, version = self._written.get(key, (None, 0))
         if _version(workload) < version:
             return  # older than what came of our last answer: the watch will bring that, and it decides
-        checks = decide.checks_of(workload, self._known())
+        checks = decide.checks_of(workload, self._known_objects())
         if not checks:
             return
         now = self._clock.monotonic()
         # Steps after a Retry first: they wait for nothing of ours, and Kueue requeues a moment after it evicted.
-        wanted = self._after_retry(key, workload, checks) or self._wanted(key, workload, checks)
+        wanted = self._after_retry(key, workload, checks) or self._wanted_checks(key, workload, checks)
         if wanted is None:
             return  # the job is looked at when that is done, and this with it
         since = None if at is None else now - at
         due = [
-            when for old, new in zip(checks, wanted, strict=True) if (when := answers.due(old, new, since)) is not None
+            when
+            for old, new in zip(checks, wanted, strict=True)
+            if (when := answers.seconds_until_due(old, new, since)) is not None
         ]
         if not due:
             return
@@ -265,7 +267,7 @@ class AdmissionCheckController:
         steps = [retries.next_step(workload, check, told, now) for check in checks]
         return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
 
-    def _wanted(
+    def _wanted_checks(
         self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
     ) -> list[KueueCheckState] | None:
         """The checks as they should be; None while what they follow from is being written."""
@@ -304,7 +306,7 @@ class AdmissionCheckController:
         since = self._hopeless.get(key) if side.reason in HOPELESS else None
 
         def others() -> bool:
-            return self._wanted_queues(now).of(workload)
+            return self._wanted_queues(now).is_contested(workload)
 
         found = retries.verdict(workload, side, self._limits, since=since, times=times, others=others, now=now)
         if found.requeue_after is not None:
@@ -336,7 +338,7 @@ class AdmissionCheckController:
         """What there is of us for this Workload; None while that is being written."""
         owner = controller_of(workload.metadata)
         entry = self._cache.entries.get(_owner_id(workload))
-        if not answers.asks(workload, self._cache.keys) and (entry is None or entry.job.request is None):
+        if not answers.has_request(workload, self._cache.keys) and (entry is None or entry.job.request is None):
             return Side(asks=False)
         if entry is not None:
             # An answer given now might be false once that write is through.
@@ -350,24 +352,24 @@ class AdmissionCheckController:
         stands, rules = self._standings.of_job.get(entry.id), self._cache.rules
         if stands is None or stands.workload != workload or stands.restriction is None:
             return Side(asks=True, reason=stands.never, message=stands.missing) if stands else Side(asks=True)
-        if self._placed(entry, stands):
+        if self._is_placed(entry, stands):
             return self._placed_side(entry)
         if not jobs.held_back(entry, rules.keys):
             told = jobs.not_ours(entry, rules.keys)
             return Side(asks=True, reason=told.reason, message=told.message)
-        if (why := jobs.hindered(entry, rules)) is not None:
+        if (why := jobs.why_not_placed(entry, rules)) is not None:
             return Side(asks=True, reason=why[0], message=why[1])
         if entry.refused is not None:
             return Side(asks=True, reason=entry.refused.reason, message=entry.refused.message)
         return Side(asks=True)
 
-    def _placed(self, entry: WorkloadEntry, stands: Standing) -> bool:
+    def _is_placed(self, entry: WorkloadEntry, stands: KueueStanding) -> bool:
         """Whether every pod has a slot, and the API server has them too."""
         observed, slots = entry.observed, entry.slots
         if slots is None or observed is None or observed.slots is None or entry.job.suspended:
             return False
         # Ready only of what is stored, and held alike: after a restart the same place must be found.
-        whole = slots.total >= entry.job.count and observed.slots.same(slots)
+        whole = slots.total >= entry.job.count and observed.slots.same_slots(slots)
         return whole and not strayed(entry, stands, self._cache.state.nodes)
 
     def _placed_side(self, entry: WorkloadEntry) -> Side:

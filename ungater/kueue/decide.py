@@ -60,7 +60,7 @@ class Restriction(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Standing(msgspec.Struct, frozen=True):
+class KueueStanding(msgspec.Struct, frozen=True):
     """How Kueue stands to a job: ``restriction`` where it reserved quota and waits for us, or has been answered.
 
     ``evicted``: it is taking the quota back. ``missing``: what must be seen before anything can be placed; ``never``:
@@ -106,9 +106,9 @@ def waits(workload: KueueWorkload) -> bool:
     return has_quota(workload) and not is_true(workload.status.conditions, kueue.ADMITTED)
 
 
-def standing(workloads: Iterable[KueueWorkload], observed: KueueObjects) -> Standing | None:
+def standing(workloads: Iterable[KueueWorkload], observed: KueueObjects) -> KueueStanding | None:
     """How Kueue stands to the job of these Workloads; None where our check has no part in it."""
-    evicted: Standing | None = None
+    evicted: KueueStanding | None = None
     for workload in sorted(workloads, key=objects.key):
         checks = checks_of(workload, observed)
         if not checks:
@@ -120,14 +120,14 @@ def standing(workloads: Iterable[KueueWorkload], observed: KueueObjects) -> Stan
                 missing = (
                     "" if other in checks else f"check {other.name} says {other.state}: Kueue takes the quota back"
                 )
-                return Standing(key, missing=missing, evicted=True)
+                return KueueStanding(key, missing=missing, evicted=True)
             restriction, missing = restrict(workload, observed)
             never = Reason.UNSUPPORTED_OWNER if len(_assigned(workload)) > 1 else None
-            return Standing(key, restriction, workload.spec.priority, missing=missing, never=never)
+            return KueueStanding(key, restriction, workload.spec.priority, missing=missing, never=never)
         if is_true(workload.status.conditions, kueue.EVICTED) and not is_true(
             workload.status.conditions, kueue.FINISHED
         ):
-            evicted = Standing(key, evicted=True)
+            evicted = KueueStanding(key, evicted=True)
     return evicted
 
 
@@ -174,7 +174,7 @@ def restrict(workload: KueueWorkload, observed: KueueObjects) -> tuple[Restricti
 # --- the job as Kueue will start it ----------------------------------------------------------------------------------
 
 
-def view(owner: JobView, stands: Standing | None, workloads: Collection[str] = ()) -> JobView:
+def view(owner: JobView, stands: KueueStanding | None, workloads: Collection[str] = ()) -> JobView:
     """The job as everything else is to look at it. ``workloads``: the keys of all Workloads that Kueue has of it."""
     if owner.over:
         return owner
@@ -195,12 +195,12 @@ def view(owner: JobView, stands: Standing | None, workloads: Collection[str] = (
         pod_set,
         count=min(pod_set.count, most),
         full=min(pod_set.full, most),
-        template=_started(pod_set.template, given),
+        template=_template_at_start(pod_set.template, given),
     )
     return replace(owner, suspended=False, priority=stands.priority, pod_sets=(adapted,))
 
 
-def _started(template: objects.PodTemplate, given: Restriction) -> objects.PodTemplate:
+def _template_at_start(template: objects.PodTemplate, given: Restriction) -> objects.PodTemplate:
     spec = template.spec
     # Each once, in order: equal views must have equal templates.
     tolerations = dict.fromkeys((*(spec.tolerations or ()), *given.tolerations))

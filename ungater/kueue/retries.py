@@ -61,7 +61,7 @@ class NeverFits(StrEnum):
     WAIT = "Wait"  # it stays Pending, and keeps its quota
 
 
-class Limits(msgspec.Struct, frozen=True):
+class RetryLimits(msgspec.Struct, frozen=True):
     """In seconds. ``never_fits``: hopeless for so long; ``reject``: and then for so long; ``wait``: 0 is for ever."""
 
     policy: NeverFits = NeverFits.REJECT
@@ -70,7 +70,7 @@ class Limits(msgspec.Struct, frozen=True):
     wait: float = 3600.0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RetryVerdict(msgspec.Struct, frozen=True):
     """What is said of a workload that has quota and no place, for how many seconds: ``requeue_after``."""
 
     state: str
@@ -96,13 +96,13 @@ class RetryAnswer(msgspec.Struct, frozen=True):
 def verdict(
     workload: KueueWorkload,
     side: Side,
-    limits: Limits,
+    limits: RetryLimits,
     *,
     since: float | None,
     times: int,
     others: Callable[[], bool],
     now: float,
-) -> Verdict:
+) -> RetryVerdict:
     """Whether it may keep its quota. ``since``: from when on it is hopeless; times are seconds since the epoch.
 
     ``times``: how often it was sent away. ``others``: whether any wait for its quota, asked where its time is over.
@@ -111,20 +111,20 @@ def verdict(
     held = now - (moment(reserved.last_transition_time if reserved else None) or now)
     if since is not None:
         if limits.policy is NeverFits.WAIT:
-            return Verdict(PENDING)
+            return RetryVerdict(PENDING)
         # From the later of the two moments: one that was hopeless before it had quota cost nobody anything.
         left = limits.never_fits - min(held, now - since)
         if left > 0:
-            return Verdict(PENDING, left)
+            return RetryVerdict(PENDING, left)
         last = side.reason in _FINAL or now - since >= limits.reject
-        return Verdict(REJECTED if last and limits.policy is NeverFits.REJECT else RETRY)
+        return RetryVerdict(REJECTED if last and limits.policy is NeverFits.REJECT else RETRY)
     if not limits.wait:
-        return Verdict(PENDING)
+        return RetryVerdict(PENDING)
     left = limits.wait * 2 ** min(times, _DOUBLINGS) - held
     if left > 0:
-        return Verdict(PENDING, left)
+        return RetryVerdict(PENDING, left)
     # Quota that nobody waits for is kept: another try would begin from nothing.
-    return Verdict(RETRY) if others() else Verdict(PENDING, WANTED_AGAIN)
+    return RetryVerdict(RETRY) if others() else RetryVerdict(PENDING, WANTED_AGAIN)
 
 
 def backoff(times: int, *, hopeless: bool) -> int:
@@ -180,7 +180,7 @@ class ContestedQueues(msgspec.Struct, frozen=True):
     queues: frozenset[str] = frozenset()
     unknown: bool = False
 
-    def of(self, workload: KueueWorkload) -> bool:
+    def is_contested(self, workload: KueueWorkload) -> bool:
         """Whether others may wait for the quota that it has."""
         admission = workload.status.admission
         return self.unknown or (admission is not None and admission.cluster_queue in self.queues)

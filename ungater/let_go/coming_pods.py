@@ -36,11 +36,11 @@ class ComingPods:
         self._unstarted = unstarted
         self._clock = clock
 
-    def saw(self, entry: WorkloadEntry, pod: Pod) -> None:
+    def record_arrival(self, entry: WorkloadEntry, pod: Pod) -> None:
         """A pod that was let go for a workload is there, or changed."""
         uid, status = pod.metadata.uid, pod.status
         if pod.metadata.deletion_timestamp is not None or finished(pod) or is_gated(pod, self._gate):
-            self.gone(entry, uid)
+            self.forget_coming(entry, uid)
         elif not pod.spec.node_name:
             self._waits_for_scheduler(entry, pod)
         else:
@@ -50,14 +50,14 @@ class ComingPods:
                     self._started(pod.spec.node_name)
                 return
             known = entry.unstarted.get(uid) or Unstarted(self._clock(), pod.spec.node_name)
-            entry.unstarted[uid] = known.seen(pod)
+            entry.unstarted[uid] = known.see_again(pod)
 
     def _waits_for_scheduler(self, entry: WorkloadEntry, pod: Pod) -> None:
         uid, now = pod.metadata.uid, self._clock()
         known = entry.unscheduled.get(uid)
         # The nomination at first sight is the one by which room was kept; later ones are kube-scheduler's own.
         first = known or Unscheduled(now, kept=pod.status.nominated_node_name)
-        seen = entry.unscheduled[uid] = first.seen(pod, now)
+        seen = entry.unscheduled[uid] = first.see_again(pod, now)
         # At the first refusal alone: kube-scheduler repeats it, and no event comes when the patience is over.
         if seen.refused_at is not None and self._patience and (known is None or known.refused_at is None):
             self._enqueue(entry.id, self._patience)
@@ -67,7 +67,7 @@ class ComingPods:
         if known is not None and (known.counted_until or known.ignored):
             self._enqueue(entry.id, 0.0)  # what was said of it is over
 
-    def gone(self, entry: WorkloadEntry, uid: str) -> None:
+    def forget_coming(self, entry: WorkloadEntry, uid: str) -> None:
         """A pod is gone, or comes to its end."""
         self._has_node(entry, uid)
         entry.unstarted.pop(uid, None)

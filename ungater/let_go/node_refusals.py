@@ -39,13 +39,13 @@ class NodeRefusals:
 
     def note_refused(self, node: str, workload: str, words: str) -> None:
         """The kubelet of a node did not admit a pod of a workload (``namespace/name``)."""
-        self._note(node, workload, words, refused=True)
+        self._record_refusal(node, workload, words, refused=True)
 
     def note_unready(self, node: str, workload: str, words: str) -> None:
         """The volumes or devices of a pod of a workload do not get ready on its node."""
-        self._note(node, workload, words, refused=False)
+        self._record_refusal(node, workload, words, refused=False)
 
-    def _note(self, node: str, workload: str, words: str, *, refused: bool) -> None:
+    def _record_refusal(self, node: str, workload: str, words: str, *, refused: bool) -> None:
         now = self._clock()
         seen = self._seen.setdefault(node, {})
         seen[workload] = now, refused
@@ -59,7 +59,7 @@ class NodeRefusals:
         others, count = {one.node for one in self.left_out(now)} - {node}, self._count()
         may = len(others) < max(1, count // SHARE) and count > 1
         if may and len(seen) >= SEVERAL and _tells_of_its_node(seen):
-            seconds = self._left_out.note(ANY, node, words, now)
+            seconds = self._left_out.record_refusal(ANY, node, words, now)
             self._renew(now)
             self._tell(node, words, seconds)
 
@@ -67,25 +67,25 @@ class NodeRefusals:
         """A pod started on a node: what went before is over."""
         # Nothing to do for most: this is asked with every pod that starts.
         if self._seen.pop(node, None) is not None:
-            self._left_out.forget(node)
+            self._left_out.forget_node(node)
             self._renew(self._clock())
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """The node is gone."""
         self.started(node)
 
     def left_out(self, now: float | None = None) -> tuple[Avoided, ...]:
         """The nodes that no pod goes to now."""
-        return self._left_out.avoided(ANY, self._clock() if now is None else now)
+        return self._left_out.nodes_to_avoid(ANY, self._clock() if now is None else now)
 
-    def avoided(self, now: float | None = None) -> frozenset[str]:
+    def avoided_names(self, now: float | None = None) -> frozenset[str]:
         """The same by their names; asked for each pod set, so it is made only when it changes."""
         now = self._clock() if now is None else now
         if now >= self._until:
             self._renew(now)
         return self._now
 
-    def listed(self) -> str:
+    def describe_refusals(self) -> str:
         """The same for messages; "" where there is none."""
         now = self._clock()
         return listed(self.left_out(now), now)
@@ -95,13 +95,13 @@ class NodeRefusals:
         self._now = frozenset(one.node for one in found)
         self._until = min((one.until for one in found), default=float("inf"))
 
-    def ended(self) -> bool:
+    def has_expired(self) -> bool:
         """Whether a node may be tried again since this was asked last; what is old is forgotten."""
         since, self._looked = self._looked, self._clock()
         # Nodes without a recent refusal are forgotten here, so the table does not grow with the cluster's age.
         latest = {node: max(at for at, _ in seen.values()) for node, seen in self._seen.items()}
         self._seen = {node: self._seen[node] for node, at in latest.items() if self._looked - at < WINDOW}
-        return bool(self._left_out) and self._left_out.ended(since, self._looked)
+        return bool(self._left_out) and self._left_out.expired_between(since, self._looked)
 
 
 def _tells_of_its_node(seen: Mapping[str, tuple[float, bool]]) -> bool:

@@ -46,18 +46,18 @@ class PlaceRefusals:
         places: dict[tuple[str, Place], float] = {}  # the same for places: one with many pods is looked at once
         for pod in pods:
             owned, place = entry.job.pod_set_of(pod), _meant(entry, pod)
-            who, why = _said(entry, pod)
+            who, why = _refuser_and_words(entry, pod)
             if owned is None or not place or not why:
                 continue
-            if (owned.alike, place) not in places:
+            if (owned.filter_key, place) not in places:
                 # A table for each namespace: a tenant with many refused pods pushes out only refusals of its own.
                 found, text = self._refusals.setdefault(entry.job.namespace, Refusals(MOST)), f"{who}: {why}"
                 nodes = self._nodes_of(place)
                 for node in nodes:
-                    if (owned.alike, node) not in done:
-                        done[owned.alike, node] = found.note(owned.alike, node, text, now)
-                places[owned.alike, place] = max([done[owned.alike, node] for node in nodes], default=0.0)
-            left = places[owned.alike, place]
+                    if (owned.filter_key, node) not in done:
+                        done[owned.filter_key, node] = found.record_refusal(owned.filter_key, node, text, now)
+                places[owned.filter_key, place] = max([done[owned.filter_key, node] for node in nodes], default=0.0)
+            left = places[owned.filter_key, place]
             # A pod that has a node has no such record: it does not start, and is counted elsewhere (`coming_pods`).
             if left and (known := entry.unscheduled.get(pod.metadata.uid)) is not None:
                 entry.unscheduled[pod.metadata.uid] = known.counted(now + left)
@@ -72,43 +72,45 @@ class PlaceRefusals:
             return [place]
         return [node.name for node in self._nodes() if place <= node.labels.items()]
 
-    def changed(self, node: str, entries: Iterable[WorkloadEntry]) -> None:
+    def shorten_backoff(self, node: str, entries: Iterable[WorkloadEntry]) -> None:
         """Something changed on a node: it is worth another try a little earlier."""
-        namespaces = {name for name, found in self._refusals.items() if found.changed(node)}
+        namespaces = {name for name, found in self._refusals.items() if found.hasten_retry(node)}
         if namespaces:
             for entry in entries:
-                if entry.job.namespace in namespaces and _waits(entry):
+                if entry.job.namespace in namespaces and _waits_for_place(entry):
                     # No earlier: a node that changed is tried again after this time at best.
                     self._enqueue(entry.id, SHORT)
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """The node is gone."""
         for found in self._refusals.values():
-            found.forget(node)
+            found.forget_node(node)
 
-    def avoided(self, entry: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
+    def avoided_nodes(self, entry: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
         """The nodes that the pods of a pod set keep off now."""
         found = self._refusals.get(entry.job.namespace)
         if found is None:
             return frozenset()
-        return frozenset(one.node for one in found.avoided(owned.alike, self._clock() if now is None else now))
+        return frozenset(
+            one.node for one in found.nodes_to_avoid(owned.filter_key, self._clock() if now is None else now)
+        )
 
-    def listed(self, entry: WorkloadEntry) -> str:
+    def describe_refusals(self, entry: WorkloadEntry) -> str:
         """The same for messages; "" where there is none."""
         found = self._refusals.get(entry.job.namespace)
         if found is None:
             return ""
-        now, kinds = self._clock(), dict.fromkeys(pod_set.alike for pod_set in entry.job.pod_sets)
-        return ", ".join(filter(None, (listed(found.avoided(alike, now), now) for alike in kinds)))
+        now, kinds = self._clock(), dict.fromkeys(pod_set.filter_key for pod_set in entry.job.pod_sets)
+        return ", ".join(filter(None, (listed(found.nodes_to_avoid(alike, now), now) for alike in kinds)))
 
-    def ended(self, entries: Iterable[WorkloadEntry]) -> bool:
+    def requeue_expired(self, entries: Iterable[WorkloadEntry]) -> bool:
         """Whether a node may be tried again since this was asked last: then who waits there asks for it again."""
         since, self._looked = self._looked, self._clock()
-        again = {name for name, found in self._refusals.items() if found.ended(since, self._looked)}
+        again = {name for name, found in self._refusals.items() if found.expired_between(since, self._looked)}
         # Namespaces come and go; empty tables of theirs would stay.
         self._refusals = {name: found for name, found in self._refusals.items() if found}
         for entry in entries if again else ():
-            if entry.job.namespace in again and _waits(entry):
+            if entry.job.namespace in again and _waits_for_place(entry):
                 self._enqueue(entry.id, 0.0)
         return bool(again)
 
@@ -125,12 +127,12 @@ def _meant(entry: WorkloadEntry, pod: Pod) -> Place:
     return slot.node or frozenset(domain_labels(slots.levels, slot.values).items())
 
 
-def _waits(entry: WorkloadEntry) -> bool:
+def _waits_for_place(entry: WorkloadEntry) -> bool:
     """Whether one waits for a place, or for more or other ones: it asked for them without the nodes left out then."""
     return entry.admission is None or entry.refused is not None
 
 
-def _said(entry: WorkloadEntry, pod: Pod) -> tuple[str, str]:
+def _refuser_and_words(entry: WorkloadEntry, pod: Pod) -> tuple[str, str]:
     """Who does not take a pod, and what he says of it; "" where he does."""
     refused = entry.unscheduled.get(pod.metadata.uid)
     if refused is not None:

@@ -50,7 +50,7 @@ class Dequeue(_Instruction, frozen=True):
     """Wait for a place no more."""
 
 
-class Free(_Instruction, frozen=True):
+class FreeCapacity(_Instruction, frozen=True):
     """Give all capacity back at once; nothing is written."""
 
 
@@ -268,7 +268,7 @@ Instruction = (
     | UpdateOwners
     | Enqueue
     | Dequeue
-    | Free
+    | FreeCapacity
     | Shorten
     | TakePods
     | Differ

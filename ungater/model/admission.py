@@ -41,7 +41,7 @@ class Admission(msgspec.Struct, frozen=True):
     queue: str
     parts: tuple[PodSetAssignment, ...]
 
-    def part(self, name: str = MAIN) -> PodSetAssignment | None:
+    def pod_set_named(self, name: str = MAIN) -> PodSetAssignment | None:
         """One pod set of it."""
         for part in self.parts:
             if part.name == name:
@@ -75,7 +75,7 @@ class Admission(msgspec.Struct, frozen=True):
             named = f"{len(below)} {word_of(levels[len(shared)])}s"
         return ": ".join(filter(None, (domain_in_words(shared), named)))
 
-    def same(self, other: "Admission | None") -> bool:
+    def same_grant(self, other: "Admission | None") -> bool:
         """Whether both give the same quota and the same slots."""
         return (
             other is not None
@@ -86,7 +86,7 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 def _alike(mine: PodSetAssignment, theirs: PodSetAssignment) -> bool:
-    same_slots = theirs.slots is None if mine.slots is None else mine.slots.same(theirs.slots)
+    same_slots = theirs.slots is None if mine.slots is None else mine.slots.same_slots(theirs.slots)
     return same_slots and (mine.name, mine.count, dict(mine.flavors), dict(mine.usage)) == (
         theirs.name,
         theirs.count,

@@ -41,7 +41,7 @@ class ClassRules:
         self.of_pods: dict[str, ClassRule] = {}
         self.of_workloads: dict[str, ClassRule] = {}
 
-    def note(self, rules: dict[str, ClassRule], name: str, wire: PriorityClass | None) -> bool:
+    def set_rule(self, rules: dict[str, ClassRule], name: str, wire: PriorityClass | None) -> bool:
         """A class of one of the two tables came, changed or went (None); True where that may concern anybody."""
         # The default is read before the table changes: another one concerns all pods that name no class.
         before, now, default = rules.get(name), rule_of(wire) if wire is not None else None, self.of_class("")
@@ -73,7 +73,7 @@ class ClassRules:
         said = any(one.wishes.get(PREEMPTIBLE) == "false" for one in job.pod_sets)
         return NonPreemptible.BY_WORKLOAD if said else NonPreemptible.NEVER
 
-    def spares(self, pod: Pod) -> bool:
+    def is_protected(self, pod: Pod) -> bool:
         """Whether a pod that no queue admitted is nobody's victim by its class."""
         return not self.of_class(pod.spec.priority_class_name).preemptible
 

@@ -89,7 +89,7 @@ def outdated(existing: Iterable[Condition] | None, generation: int) -> tuple[Wan
     )
 
 
-def since(existing: tuple[Condition, ...] | None, type_: str) -> float | None:
+def true_since(existing: tuple[Condition, ...] | None, type_: str) -> float | None:
     """Since when a condition is true, in seconds since the epoch; None where it is not."""
     found = condition(existing, type_)
     return moment(found.last_transition_time) if found is not None and found.status == "True" else None

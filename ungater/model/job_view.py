@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crds.constants import EVICT_BY, SLICE
-from crds.levels import LevelNames, named
+from crds.levels import LevelNames, with_label_keys
 from crds.names import owner_digest, workload_name
 from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_wish
 from engine.kubelet.machine import PodShape
@@ -62,7 +62,7 @@ class Ranks(msgspec.Struct, frozen=True):
     jobs: int = 0
     size: int = 0
 
-    def of(self, pod: Pod) -> int | None:
+    def rank_of_pod(self, pod: Pod) -> int | None:
         """The rank of a pod; None where it does not tell one."""
         labels = pod.metadata.labels or {}
         rank = number(labels.get(self.label))
@@ -100,7 +100,7 @@ class PodSetView(msgspec.Struct, frozen=True, dict=True):
         return shape_of(self.template.spec, {**(self.template.metadata.annotations or {}), **self.wishes})
 
     @cached_property
-    def alike(self) -> str:
+    def filter_key(self) -> str:
         """What a filter that nobody knows may look at in its pods: pods with the same are refused alike.
 
         Not what the admission itself adds to a template (the flavor's selector and tolerations, what checks annotate),
@@ -121,14 +121,14 @@ class PodSetView(msgspec.Struct, frozen=True, dict=True):
             return None
         return RequestError(Reason.TOO_LARGE, found.field, str(found.found), found.message)
 
-    def named(self, names: LevelNames) -> "PodSetView":
+    def with_level_keys(self, names: LevelNames) -> "PodSetView":
         """The pod set with the label keys of the levels that it asks for by name."""
-        found = None if self.request is None else named(self.request, names)
+        found = None if self.request is None else with_label_keys(self.request, names)
         return self if found is self.request else replace(self, request=found)
 
-    def rank(self, pod: Pod) -> int | None:
+    def rank_of_pod(self, pod: Pod) -> int | None:
         """The rank of one of its pods; None where it has none."""
-        return rank_of(pod) if self.told_by is None else self.told_by.of(pod)
+        return rank_of(pod) if self.told_by is None else self.told_by.rank_of_pod(pod)
 
     def position(self, rank: int) -> int | None:
         """Place of a rank among those that are still to finish; None where it is done or out of range."""
@@ -248,9 +248,9 @@ class JobView(msgspec.Struct, frozen=True, dict=True):
         """Whether it is suspended while it waits; else its pods are there, behind the gate."""
         return (self.kind, self.api_version) in SUSPENDABLE
 
-    def named(self, names: LevelNames) -> "JobView":
+    def with_level_keys(self, names: LevelNames) -> "JobView":
         """The job with the label keys of the levels that it asks for by name."""
-        pod_sets = tuple([one.named(names) for one in self.pod_sets])
+        pod_sets = tuple([one.with_level_keys(names) for one in self.pod_sets])
         same = all(now is was for now, was in zip(pod_sets, self.pod_sets, strict=True))
         return self if same else replace(self, pod_sets=pod_sets)
 
@@ -279,7 +279,7 @@ class JobView(msgspec.Struct, frozen=True, dict=True):
         return self.count < self.full
 
     @property
-    def alike(self) -> bool:
+    def has_one_pod_set(self) -> bool:
         """Whether all its pods are of one pod set, whatever they tell."""
         return len(self.pod_sets) == 1 and not self.kinds
 
@@ -297,7 +297,7 @@ class JobView(msgspec.Struct, frozen=True, dict=True):
 
     def pod_set_of(self, pod: Pod) -> PodSetView | None:
         """The pod set of one of its pods; None where it belongs to none of them."""
-        if self.alike:
+        if self.has_one_pod_set:
             return self.pod_sets[0]
         name = self.role(pod)
         return next((one for one in self.pod_sets if one.name == name), None)

@@ -19,17 +19,17 @@ Interval = tuple[int, int]
 Values = tuple[str, ...]
 
 
-class Layer(msgspec.Struct, frozen=True):
+class RankLayer(msgspec.Struct, frozen=True):
     """Slices of ``size`` ranks in domains named by the first ``depth`` level values."""
 
     depth: int
     size: int
 
 
-def layers_of(slices: Sequence[SliceLayer], levels: Sequence[str]) -> tuple[Layer, ...]:
+def layers_of(slices: Sequence[SliceLayer], levels: Sequence[str]) -> tuple[RankLayer, ...]:
     """The layers of a request in a flavor with these levels, the narrowest first."""
     known = (
-        Layer(levels.index(part.level) + 1, part.size) for part in slices if part.level in levels and part.size > 1
+        RankLayer(levels.index(part.level) + 1, part.size) for part in slices if part.level in levels and part.size > 1
     )
     return tuple(sorted(known, key=lambda layer: -layer.depth))
 
@@ -41,19 +41,19 @@ class Homes:
     keeps current.
     """
 
-    def __init__(self, layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]) -> None:
+    def __init__(self, layers: Sequence[RankLayer], values: Sequence[Values], free: Sequence[int]) -> None:
         self.layers = layers
         self.values = values
         self.free = free
-        self._at: dict[tuple[Layer, int], Values] = {}  # (layer, number of the slice) -> domain
-        self._here: dict[tuple[Layer, int], int] = {}  # how many of its ranks are there
-        self._of: dict[tuple[Layer, Values], list[int]] = {}  # slices in a domain
+        self._at: dict[tuple[RankLayer, int], Values] = {}  # (layer, number of the slice) -> domain
+        self._here: dict[tuple[RankLayer, int], int] = {}  # how many of its ranks are there
+        self._of: dict[tuple[RankLayer, Values], list[int]] = {}  # slices in a domain
         self._slots: dict[Values, list[int]] = {(): list(range(len(values)))}
         for layer in layers:
             for index, path in enumerate(values):
                 self._slots.setdefault(path[: layer.depth], []).append(index)
 
-    def note(self, rank: int, index: int) -> None:
+    def record_slot(self, rank: int, index: int) -> None:
         """A pod of this rank holds a slot there."""
         for layer in self.layers:
             key = (layer, rank // layer.size)
@@ -83,7 +83,7 @@ class Homes:
             return ordinary
         return next((index for index in self._slots[home] if self.free[index] > 0), None)
 
-    def _roomy(self, layer: Layer, ordinary: int, home: Values) -> Values | None:
+    def _roomy(self, layer: RankLayer, ordinary: int, home: Values) -> Values | None:
         """A domain inside ``home`` with room for a whole slice: the one by rank order, else the first."""
         first = self.values[ordinary][: layer.depth]
         if first[: len(home)] == home and self._room(layer, first) >= layer.size:
@@ -91,14 +91,16 @@ class Homes:
         domains = dict.fromkeys(self.values[index][: layer.depth] for index in self._slots[home])
         return next((domain for domain in domains if self._room(layer, domain) >= layer.size), None)
 
-    def _room(self, layer: Layer, domain: Values) -> int:
+    def _room(self, layer: RankLayer, domain: Values) -> int:
         """Free slots less those that slices which are there still need."""
         # Ranks of a begun slice that are still to come have their room here before any new slice.
         owed = sum(layer.size - self._here[layer, number] for number in self._of.get((layer, domain), ()))
         return sum(self.free[index] for index in self._slots[domain]) - owed
 
 
-def spare(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int], most: int) -> dict[int, int]:
+def slots_to_give_back(
+    layers: Sequence[RankLayer], values: Sequence[Values], free: Sequence[int], most: int
+) -> dict[int, int]:
     """Which free slots to give back, as whole slices from the end of rank order: slot -> how many, at most ``most``."""
     inside = _FreeSlices(layers, values, free)
     given: dict[int, int] = {}
@@ -111,7 +113,7 @@ def spare(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]
 class _FreeSlices:
     """What is free in the domains of each layer, as whole slices: counted once, however many slices there are."""
 
-    def __init__(self, layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]) -> None:
+    def __init__(self, layers: Sequence[RankLayer], values: Sequence[Values], free: Sequence[int]) -> None:
         self._sizes = [layer.size for layer in reversed(layers)]  # the widest first
         self._within: dict[tuple[int, Values | int], dict[Values | int, None]] = {}  # by rank of layer and domain
         self._free = free
@@ -126,21 +128,21 @@ class _FreeSlices:
         for rank in range(len(layers) - 1, -1, -1):
             for (at, place), below in self._within.items():
                 if at == rank:
-                    found = sum(self._of(rank + 1, each) for each in below)
+                    found = sum(self._free_in_domain(rank + 1, each) for each in below)
                     self._room[rank, place] = found // self._sizes[rank] * self._sizes[rank]
 
-    def _of(self, rank: int, place: Values | int) -> int:
+    def _free_in_domain(self, rank: int, place: Values | int) -> int:
         """The free slots of a domain that whole slices of its layer take; of a slot, its own."""
         return max(0, self._free[place]) if isinstance(place, int) else self._room[rank, place]
 
     def take_slices(self, place: Values | int, most: int, given: dict[int, int], rank: int = 0) -> int:
         """Take whole slices from the end of a domain; how many slots that are."""
         if isinstance(place, int):
-            if taken := min(most, self._of(rank, place)):
+            if taken := min(most, self._free_in_domain(rank, place)):
                 given[place] = taken
             return taken
         size = self._sizes[rank]
-        left = taken = min(most, self._of(rank, place)) // size * size
+        left = taken = min(most, self._free_in_domain(rank, place)) // size * size
         for each in reversed(self._within[rank, place]):
             if not left:
                 break
@@ -148,7 +150,7 @@ class _FreeSlices:
         return taken - left
 
 
-def whole(done: Iterable[Interval], size: int) -> tuple[Interval, ...]:
+def whole_slices(done: Iterable[Interval], size: int) -> tuple[Interval, ...]:
     """Of the ranks in closed intervals, in order, those whose whole slice is among them."""
     joined: list[Interval] = []
     for low, high in done:

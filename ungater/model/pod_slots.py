@@ -25,7 +25,7 @@ from crds.constants import POD_GROUP_INDEX, RANK_LABELS, Keys
 from engine.kubelet.machine import NumaPlacement
 from kube.objects import Pod, PodTemplate
 from ungater.model import pod_set_slices
-from ungater.model.pod_set_slices import Homes, Layer
+from ungater.model.pod_set_slices import Homes, RankLayer
 
 Values = tuple[str, ...]
 Position = Callable[[int], int | None]
@@ -53,7 +53,7 @@ class PodSetSlots:
         self._index = {slot.values: i for i, slot in enumerate(self.slots)}
         self._on: dict[str, int] | None = None
 
-    def at(self, position: int) -> int:
+    def slice_at_position(self, position: int) -> int:
         """The slice that holds this position in rank order."""
         return bisect_right(self.ends, position)
 
@@ -61,7 +61,7 @@ class PodSetSlots:
         """The slice with these level values."""
         return self._index.get(values)
 
-    def on(self, node: str) -> int | None:
+    def slice_of_node(self, node: str) -> int | None:
         """The slice that is this node."""
         if self._on is None:
             self._on = {slot.node: i for i, slot in enumerate(self.slots) if slot.node}
@@ -76,11 +76,11 @@ class PodSetSlots:
         return self._index.get(tuple(selector.get(level, "") for level in self.levels))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PodSetSlots) and self.flavor == other.flavor and self.same(other)
+        return isinstance(other, PodSetSlots) and self.flavor == other.flavor and self.same_slots(other)
 
     __hash__ = None  # type: ignore[assignment] # compared, never a key
 
-    def same(self, other: "PodSetSlots | None") -> bool:
+    def same_slots(self, other: "PodSetSlots | None") -> bool:
         """Whether both give the same slots to the same ranks."""
         return (
             other is not None
@@ -88,7 +88,7 @@ class PodSetSlots:
             and [(s.values, s.count) for s in self.slots] == [(s.values, s.count) for s in other.slots]
         )
 
-    def without(self, counts: Mapping[int, int]) -> "PodSetSlots":
+    def without_slots(self, counts: Mapping[int, int]) -> "PodSetSlots":
         """These slots less ``counts`` of them by slice; a slice that is empty then is left out."""
         kept = (
             Slot(slot.values, slot.count - counts.get(i, 0), slot.node)
@@ -135,7 +135,7 @@ class Tally(msgspec.Struct):
         """Slots in use."""
         return sum(self.used)
 
-    def free(self, slots: PodSetSlots) -> list[int]:
+    def free_slots(self, slots: PodSetSlots) -> list[int]:
         """Free slots by slice."""
         return [max(0, slot.count - used) for slot, used in zip(slots.slots, self.used, strict=True)]
 
@@ -226,7 +226,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     slots: PodSetSlots,
     position: Position,
     taken: Mapping[int, int] | None = None,
-    layers: Sequence[Layer] = (),
+    layers: Sequence[RankLayer] = (),
     rank_of: RankOf = rank_of,
     only: Mapping[str, Collection[int]] = NO_CHOICE,
 ) -> list[tuple[Pod, int]]:
@@ -251,14 +251,14 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
                 continue
             ranks.add(rank)
         place = None if rank is None else position(rank)
-        index = slots.at(place) if place is not None and 0 <= place < slots.total else None
+        index = slots.slice_at_position(place) if place is not None and 0 <= place < slots.total else None
         if homes is not None and rank is not None and index is not None:
             index = homes.choose(rank, index)
             # With slices such a pod waits: a slot that its volumes reach elsewhere would take it away from its slice.
             if index is None or (may is not None and index not in may):
                 continue
             # Before the next rank is asked: it must follow into the same domain. One that waits is in no domain.
-            homes.note(rank, index)
+            homes.record_slot(rank, index)
         elif may is not None and (index is None or index not in may or not free[index]):
             index = next((at for at in sorted(may) if free[at]), None) if homes is None else None
             if index is None:
@@ -270,7 +270,9 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
             rest.append(pod)
     # All these take the first free slot. The pointer only moves on: one pass over the slots.
     following = 0
-    for pod in rest if not any(pod.status.nominated_node_name for pod in rest) else _kept(rest, free, slots, placed):
+    for pod in (
+        rest if not any(pod.status.nominated_node_name for pod in rest) else _unkept_pods(rest, free, slots, placed)
+    ):
         while following < len(free) and free[following] == 0:
             following += 1
         if following == len(free):
@@ -280,11 +282,11 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     return placed
 
 
-def _kept(rest: Iterable[Pod], free: list[int], slots: PodSetSlots, placed: list[tuple[Pod, int]]) -> list[Pod]:
+def _unkept_pods(rest: Iterable[Pod], free: list[int], slots: PodSetSlots, placed: list[tuple[Pod, int]]) -> list[Pod]:
     """Those for which no room is kept on a node with a free slot; all others get that."""
     others: list[Pod] = []
     for pod in rest:
-        index = slots.on(pod.status.nominated_node_name)
+        index = slots.slice_of_node(pod.status.nominated_node_name)
         if index is not None and free[index] > 0:
             free[index] -= 1
             placed.append((pod, index))
@@ -293,16 +295,18 @@ def _kept(rest: Iterable[Pod], free: list[int], slots: PodSetSlots, placed: list
     return others
 
 
-def _homes(layers: Sequence[Layer], slots: PodSetSlots, free: Sequence[int], taken: Mapping[int, int]) -> Homes | None:
+def _homes(
+    layers: Sequence[RankLayer], slots: PodSetSlots, free: Sequence[int], taken: Mapping[int, int]
+) -> Homes | None:
     if not layers:
         return None
     homes = Homes(layers, [slot.values for slot in slots.slots], free)
     for rank, index in taken.items():
-        homes.note(rank, index)
+        homes.record_slot(rank, index)
     return homes
 
 
-def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[Layer] = ()) -> dict[int, int]:
+def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[RankLayer] = ()) -> dict[int, int]:
     """Which free slots to give back so that ``keep`` (or what is in use) remain: slice -> how many.
 
     Slots whose pod finished with success go first, as no pod comes back to them; then from the end of rank order. Where
@@ -310,9 +314,9 @@ def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[Laye
     """
     # Slots in use stay, however few are to be kept: a pod that runs is never left without one.
     spare = slots.total - max(keep, counted.held)
-    free = counted.free(slots)
+    free = counted.free_slots(slots)
     if layers:
-        return pod_set_slices.spare(layers, [slot.values for slot in slots.slots], free, spare)
+        return pod_set_slices.slots_to_give_back(layers, [slot.values for slot in slots.slots], free, spare)
     give: dict[int, int] = {}
     reversed_slices = range(len(free) - 1, -1, -1)
     # The first pass is limited by pods that succeeded, the second by
@@ -344,7 +348,7 @@ def _count_gated(  # noqa: PLR0917
     if expectation is None or (index is None and expectation.deadline <= now):
         result.waiting.append(pod)  # sent to a slot that moved, and gated still: if it went after all, this is refused
     elif index is not None:
-        _use(result, index, rank(pod))
+        _use_slot(result, index, rank(pod))
         if expectation.deadline <= now:
             result.resend.append((pod, index))
 
@@ -359,7 +363,7 @@ def _count_ungated(
         return
     index = slots.of_selector(pod.spec.node_selector) if ours else None
     if index is not None:
-        _use(result, index, rank(pod))
+        _use_slot(result, index, rank(pod))
         if terminating:
             result.ends[index] = result.ends.get(index, 0) + 1
         else:
@@ -372,7 +376,7 @@ def _count_ungated(
         result.ending.append(pod)
 
 
-def _use(result: Tally, index: int, rank: int | None) -> None:
+def _use_slot(result: Tally, index: int, rank: int | None) -> None:
     result.used[index] += 1
     if rank is not None:
         result.ranks[rank] = index

@@ -39,7 +39,7 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False):
     ignored: bool = False
     kept: str = ""
 
-    def seen(self, pod: Pod, now: float) -> "Unscheduled":
+    def see_again(self, pod: Pod, now: float) -> "Unscheduled":
         """The pod was seen again."""
         words, nominated = words_about(pod), self._others_go(pod)
         if words is None:

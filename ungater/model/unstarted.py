@@ -33,9 +33,9 @@ class Unstarted(msgspec.Struct, frozen=True, gc=False):
     told: str = ""
     counted: bool = False
 
-    def seen(self, pod: Pod) -> "Unstarted":
+    def see_again(self, pod: Pod) -> "Unstarted":
         """The pod was seen again."""
-        return msgspec.structs.replace(self, lacks=_lacks(pod), said=_said(pod))
+        return msgspec.structs.replace(self, lacks=_lacks(pod), said=_waiting_words(pod))
 
     def count(self, told: str) -> "Unstarted":
         """It counts against its node, and that is what events say."""
@@ -56,7 +56,7 @@ def _lacks(pod: Pod) -> str:
     return "" if said else SILENT  # an older kubelet does not tell sandboxes from images
 
 
-def _said(pod: Pod) -> str:
+def _waiting_words(pod: Pod) -> str:
     waiting = container_waiting(pod)
     return "" if waiting is None else shorten(": ".join(filter(None, (waiting.reason, waiting.message))), MOST_WORDS)
 

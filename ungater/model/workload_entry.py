@@ -19,7 +19,7 @@ from ungater.model.held_pods import HeldPod
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.nominated_node import NominatedNode
-from ungater.model.pod_set_slices import Layer, layers_of
+from ungater.model.pod_set_slices import RankLayer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.pods_seen import PodsSeen
 from ungater.model.ungate_patch import UngatePatches
@@ -191,7 +191,7 @@ class WorkloadEntry(msgspec.Struct):
     shrink_at: float | None = None
     writes: WriteState = msgspec.field(default_factory=WriteState)
     closing: bool = False  # what it holds is being given back: no more pods go
-    evict: lifecycle.Evict | None = None  # the cycle has it evicted
+    evict: lifecycle.EvictStep | None = None  # the cycle has it evicted
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
     leaving: frozenset[tuple[str, tuple[str, ...]]] = frozenset()  # slots of pod sets that are being given up
@@ -207,7 +207,7 @@ class WorkloadEntry(msgspec.Struct):
 
     # --- what was seen -------------------------------------------------------------------------------------------
 
-    def view(self, own: JobView, job: JobView) -> None:
+    def set_view(self, own: JobView, job: JobView) -> None:
         """The job is ``own`` now, and is to be looked at as ``job``."""
         self.own, self.job = own, job
 
@@ -299,7 +299,7 @@ class WorkloadEntry(msgspec.Struct):
         """It waits for nothing any more."""
         self.lost, self.lost_at, self.asked = {}, None, {}
 
-    def refuse(self, why: Refused | None, at: float | None = None) -> None:
+    def set_refusal(self, why: Refused | None, at: float | None = None) -> None:
         """It gets nothing now, for this reason; None: nobody knows yet. ``at``: when it was explained, by the clock."""
         self.refused = why
         if at is not None:
@@ -339,7 +339,7 @@ class WorkloadEntry(msgspec.Struct):
         self.lost, self.lost_at, self.undecided = {}, None, False
         self.patches.clear()  # they carry what was added by the flavors of the admission before
 
-    def give_up(self, slots: frozenset[tuple[str, tuple[str, ...]]]) -> None:
+    def give_up_slots(self, slots: frozenset[tuple[str, tuple[str, ...]]]) -> None:
         """It leaves these slots for others, until that is stored; none: it is."""
         self.leaving = slots
 
@@ -360,7 +360,7 @@ class WorkloadEntry(msgspec.Struct):
         """Its job was unsuspended since it was admitted."""
         self.started = True
 
-    def evict_for(self, evict: lifecycle.Evict) -> None:
+    def evict_for(self, evict: lifecycle.EvictStep) -> None:
         """The cycle, or somebody who waits for its room, has it evicted."""
         self.evict = evict
 
@@ -376,7 +376,7 @@ class WorkloadEntry(msgspec.Struct):
         """What it holds it keeps: pods may go."""
         self.closing = False
 
-    def release(self) -> None:
+    def clear_holding(self) -> None:
         """It holds nothing any more, and nothing that was begun for that goes on. What is about its pods is cleared."""
         # A patch that still arrives lets a pod go for which nothing is held (`ungater.reconcile.reconcile._stranded`).
         self.expectations.clear()
@@ -398,14 +398,14 @@ class WorkloadEntry(msgspec.Struct):
     def slots_of(self, pod: Pod) -> PodSetSlots | None:
         """The slots of a pod's pod set."""
         # The usual case of one pod set, asked for every pod of a gang: no label is read.
-        if len(self.slots_in) <= 1 and self.job.alike:
+        if len(self.slots_in) <= 1 and self.job.has_one_pod_set:
             return self.slots
         pod_set = self.job.pod_set_of(pod)
         return self.slots_in.get(pod_set.name) if pod_set is not None else None
 
-    def pods_of(self, pod_set: PodSetView) -> Collection[Pod]:
+    def pods_of_pod_set(self, pod_set: PodSetView) -> Collection[Pod]:
         """The pods of one pod set."""
-        if self.job.alike:
+        if self.job.has_one_pod_set:
             return self.pods.values()
         return [pod for pod in self.pods.values() if self.job.pod_set_of(pod) is pod_set]
 
@@ -418,7 +418,7 @@ class WorkloadEntry(msgspec.Struct):
         """What kubelets look at in such a pod."""
         return (self.job.pod_set_of(pod) or self.job.pod_sets[0]).shape
 
-    def layers_of(self, pod_set: PodSetView) -> tuple[Layer, ...]:
+    def layers_of(self, pod_set: PodSetView) -> tuple[RankLayer, ...]:
         """The slices of a pod set, in the flavor that it is in; the narrowest first."""
         slots = self.slots_in.get(pod_set.name)
         return layers_of(pod_set.request.slices, slots.levels) if slots is not None and pod_set.request else ()
@@ -429,7 +429,7 @@ class WorkloadEntry(msgspec.Struct):
 
     def admitted(self, pod_set: str) -> int:
         """How many pods of a pod set are admitted."""
-        part = self.admission.part(pod_set) if self.admission is not None else None
+        part = self.admission.pod_set_named(pod_set) if self.admission is not None else None
         return part.count if part is not None else 0
 
     def left_of(self, pod_set: str) -> list[Pod]:
@@ -438,7 +438,7 @@ class WorkloadEntry(msgspec.Struct):
 
     def has_place(self, name: str, gate: str) -> bool:
         """Whether the pods of a pod set that run, and those that left it, are fewer than are admitted."""
-        pods = [pod for pod_set in self.job.pod_sets if pod_set.name == name for pod in self.pods_of(pod_set)]
+        pods = [pod for pod_set in self.job.pod_sets if pod_set.name == name for pod in self.pods_of_pod_set(pod_set)]
         run = sum(
             not finished(pod) and (not is_gated(pod, gate) or pod.metadata.uid in self.expectations) for pod in pods
         )
@@ -449,12 +449,12 @@ class WorkloadEntry(msgspec.Struct):
         sent = self.expectations.get(uid)
         return sent if sent is not None and not (sent.gone or sent.refused) else None
 
-    def there(self, pod_set: PodSetView) -> int:
+    def count_existing(self, pod_set: PodSetView) -> int:
         """How many pods of a pod set exist and have not finished, without those that are barred."""
         expectations = self.expectations
         found = sum(
             not finished(pod) and not ((sent := expectations.get(pod.metadata.uid)) is not None and sent.gone)
-            for pod in self.pods_of(pod_set)
+            for pod in self.pods_of_pod_set(pod_set)
         )
         # Barred pods are gated, so each of them is among those that were found.
         return found - self.barred.get(pod_set.name, 0)

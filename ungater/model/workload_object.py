@@ -111,7 +111,7 @@ class UnhealthyNode(Struct, frozen=True):
     since: str | None = None
 
 
-class Status(Struct, frozen=True):
+class ObservedStatus(Struct, frozen=True):
     """Workload status."""
 
     admission: StoredAdmission | None = None
@@ -123,14 +123,14 @@ class Status(Struct, frozen=True):
     accumulated_past_execution_time_seconds: int = 0
 
 
-class Workload(Object, frozen=True):
+class WorkloadObject(Object, frozen=True):
     """A Workload as the controller reads it."""
 
     spec: Spec = Spec()
-    status: Status = Status()
+    status: ObservedStatus = ObservedStatus()
 
 
-def observed_of(workload: Workload) -> ObservedWorkload:
+def observed_of(workload: WorkloadObject) -> ObservedWorkload:
     """What is remembered of a Workload. An admission that cannot be read counts as none: it is decided again."""
     meta, spec, status = workload.metadata, workload.spec, workload.status
     requeue = status.requeue_state or RequeueState()
@@ -159,14 +159,14 @@ def observed_of(workload: Workload) -> ObservedWorkload:
         requeue_at=moment(requeue.requeue_at),
         unhealthy={node.name: node.since for node in status.unhealthy_nodes or ()},
         checks=tuple(
-            lifecycle.Check(name=check.name, state=lifecycle.CheckState(check.state), message=check.message)
+            lifecycle.Check(name=check.name, state=lifecycle.CheckVerdict(check.state), message=check.message)
             for check in status.admission_checks or ()
         ),
         updates={
             check.name: check.pod_set_updates
             for check in status.admission_checks or ()
             # A check that is not ready may still change what it adds.
-            if check.pod_set_updates and check.state == lifecycle.CheckState.READY
+            if check.pod_set_updates and check.state == lifecycle.CheckVerdict.READY
         },
     )
 

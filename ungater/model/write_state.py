@@ -26,11 +26,11 @@ class WriteState:
         """Whether its Workload or job is being written, or is about to be."""
         return self._writes > 0
 
-    def begin(self) -> None:
+    def begin_write(self) -> None:
         """Its Workload or job is about to be written."""
         self._writes += 1
 
-    def end(self) -> bool:
+    def end_write(self) -> bool:
         """A write ended; True where it was the last one, and the workload was to be looked at meanwhile."""
         self._writes -= 1
         if self._writes or not self._missed:
@@ -38,7 +38,7 @@ class WriteState:
         self._missed = False
         return True
 
-    def put_off(self) -> bool:
+    def must_wait(self) -> bool:
         """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
         # An answer of false clears the mark: this look is the one that was missed.
         self._missed = self.busy

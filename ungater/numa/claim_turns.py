@@ -16,7 +16,7 @@ import msgspec
 
 from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
-from engine.kubelet.arrival_orders import Free, takes
+from engine.kubelet.arrival_orders import Free, takes_zones
 from engine.kubelet.machine import Machine, PodShape
 from engine.kubelet.numa_policy import LENIENT
 from kube.objects import Pod, condition
@@ -25,7 +25,7 @@ from ungater.model.held_pods import HeldPod, HoldReason
 from ungater.model.workload_entry import WorkloadEntry
 
 
-class Seen(msgspec.Struct):
+class SentPod(msgspec.Struct):
     """A pod that was let go to a node, or is on it. ``since``: when that was, in seconds of the clock."""
 
     shape: PodShape
@@ -44,7 +44,7 @@ class Seen(msgspec.Struct):
         # Without its entry: no patch can fail any more, so it is not asked whether the pod was let go.
         self.bound, self.entry, self.since = True, None, since
 
-    def settle(self) -> None:
+    def mark_settled(self) -> None:
         """What it holds is known."""
         self.settled = True
 
@@ -69,19 +69,19 @@ class ClaimTurns:
         return ask if ask is not None and ask.aligned else None
 
     def concern(
-        self, machine: Machine | None, shape: PodShape, node: str, on: Mapping[str, Mapping[str, Seen]]
+        self, machine: Machine | None, shape: PodShape, node: str, on: Mapping[str, Mapping[str, SentPod]]
     ) -> bool:
         """Whether a pod that has no such claims might take zones that are foreseen for one that has.
 
         ``on``: pods by node and key.
         """
-        if machine is None or not takes(machine.layout, shape):
+        if machine is None or not takes_zones(machine.layout, shape):
             return False
-        waiting = self._state.cluster.devices.waiting.on(node)
+        waiting = self._state.cluster.devices.waiting.waiting_on_node(node)
         return any(one.aligned for one in waiting) or any(seen.claims for seen in on.get(node, {}).values())
 
     def apart(
-        self, ask: DeviceAsk, held: HeldPod, coming: Mapping[str, Seen], free: Free | None, *, late: bool
+        self, ask: DeviceAsk, held: HeldPod, coming: Mapping[str, SentPod], free: Free | None, *, late: bool
     ) -> tuple[HoldReason, str]:
         """Why a pod does not go now: its devices and zones do not meet, or might not in another order; in words too.
 

@@ -66,11 +66,11 @@ class DeviceTurns:
         self._late: dict[str, str] = {}  # by key: the uid of a pod that counts no more
         self._slow: dict[str, float] = {}  # by namespace: when one of its pods took too long
 
-    def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
+    def record_sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
-        self._note(entry, pod, node, self._clock.monotonic())
+        self._record_turn(entry, pod, node, self._clock.monotonic())
 
-    def _note(self, entry: WorkloadEntry, pod: Pod, node: str, since: float) -> None:
+    def _record_turn(self, entry: WorkloadEntry, pod: Pod, node: str, since: float) -> None:
         ask, name = self._ask_of(entry, pod), key(pod)
         if ask is None or not node:
             return
@@ -80,7 +80,7 @@ class DeviceTurns:
         self._node_of[name] = node
         self._waits[name] = node, made
 
-    def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> bool:
+    def record_arrival(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> bool:
         """A pod is on a node, or was let go to it by whoever led before; True where it is on its way no more."""
         name = key(pod)
         known = self._on.get(self._node_of.get(name, ""), {}).get(name)
@@ -97,10 +97,10 @@ class DeviceTurns:
                 at, before = self._waits[name]
                 if (at, before.uid) == (node, pod.metadata.uid):
                     since = before.since  # it has no more time for being changed
-            self._note(entry, pod, node, since)
+            self._record_turn(entry, pod, node, since)
         return False
 
-    def gone(self, pod: Pod) -> str:
+    def forget_arrival(self, pod: Pod) -> str:
         """A pod is gone or has finished: the node that it was on its way to, "" for none."""
         name = key(pod)
         self._late.pop(name, None)
@@ -110,20 +110,20 @@ class DeviceTurns:
         same = bool(node) and self._on[node][name].uid == pod.metadata.uid
         return node if same and self._drop(name) else ""
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """The node is gone."""
         for name in tuple(self._on.get(node, ())):
             self._drop(name)
         self._waits = {name: one for name, one in self._waits.items() if one[0] != node}
 
-    def give_up(self) -> bool:
+    def give_up_waiting(self) -> bool:
         """Have pods that wait for devices for too long keep no others off their nodes; True where any did."""
         now, devices = self._clock.monotonic(), self._state.cluster.devices
         asks: dict[str, set[DeviceAsk]] = {}
         for name, (node, one) in self._waits.items():
             charged = self._state.pods.get(name)
             ask = charged.devices if charged is not None else one.ask
-            if ask is not None and now - one.since >= PATIENCE and ask in devices.waiting.on(node):
+            if ask is not None and now - one.since >= PATIENCE and ask in devices.waiting.waiting_on_node(node):
                 asks.setdefault(node, set()).add(ask)
         return devices.wait_long(asks)
 
@@ -138,7 +138,7 @@ class DeviceTurns:
         if ask is None:
             return HoldReason.NONE, ""
         now, group = self._clock.monotonic(), group_of(pod)
-        nodes = tuple(self._on) if self._state.cluster.devices.common.counts(node, ask) else ()
+        nodes = tuple(self._on) if self._state.cluster.devices.common.may_get_devices(node, ask) else ()
         coming = {
             one: Counter(each.ask for each in self._coming(one, now) if not group or each.group != group)
             for one in {*nodes, node}
@@ -150,7 +150,7 @@ class DeviceTurns:
             return HoldReason.NONE, ""
         if turn is DeviceTurn.LATER:
             return HoldReason.DEVICES, LATER
-        lacks = self._state.cluster.devices.lacks(node, ask)
+        lacks = self._state.cluster.devices.missing_classes(node, ask)
         words = f"it has no devices of {', '.join(lacks)} at the moment ({GONE})" if lacks else NONE
         return HoldReason.REFUSED if now - since >= MOVE else HoldReason.DEVICES, words
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from clock import Clock
 from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
-from engine.kubelet.arrival_orders import Free, certain, heeds, takes
+from engine.kubelet.arrival_orders import Free, certain, heeds, takes_zones
 from engine.kubelet.machine import Layout, Machine, PodShape
 from kube.objects import Pod, condition, key
 from ungater.model.conditions import moment
@@ -33,7 +33,7 @@ from ungater.model.held_pods import HeldPod, HoldReason
 from ungater.model.job_view import shape_of
 from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.numa.claim_turns import ClaimTurns, Seen, turn_of, wishes_zones
+from ungater.numa.claim_turns import ClaimTurns, SentPod, turn_of, wishes_zones
 from ungater.numa.device_turns import AGAIN as DEVICES_AGAIN
 from ungater.numa.device_turns import DeviceTurns
 from ungater.numa.node_topologies import NodeTopologies
@@ -69,7 +69,7 @@ class InFlightPods:
         self._enqueue = enqueue
         self._entry_of = entry_of
         self._clock = clock
-        self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
+        self._on: dict[str, dict[str, SentPod]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
         self._observing: set[str] = set()  # nodes of which placements were observed
         # By node: the entries of pods that wait, by the pods' uids.
@@ -78,23 +78,23 @@ class InFlightPods:
 
     # --- what is on its way --------------------------------------------------------------------------------------
 
-    def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
+    def record_sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
         # From here on others wait for it as for one on its way, and not as for one that is held.
         self.stop_waiting(entry, pod.metadata.uid)
-        self._devices.sent(entry, pod, node)
+        self._devices.record_sent(entry, pod, node)
         machine, shape = self._state.machines.get(node), entry.shape_of(pod)
         claims = self._claims.ask_of(entry, pod) is not None
-        if machine is not None and (claims or takes(machine.layout, shape)):
-            self._put(node, key(pod), self._new(entry, pod, shape, claims=claims))
+        if machine is not None and (claims or takes_zones(machine.layout, shape)):
+            self._put_pod(node, key(pod), self._new(entry, pod, shape, claims=claims))
 
-    def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> None:
+    def record_arrival(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> None:
         """A pod is on a node, or was let go to it by whoever led before."""
-        if not finished(pod) and self._devices.saw(entry, pod, node):
-            self.changed(node)
+        if not finished(pod) and self._devices.record_arrival(entry, pod, node):
+            self.requeue_waiting(node)
         machine = self._state.machines.get(node)
         if finished(pod):
-            self.gone(pod)
+            self.forget_arrival(pod)
             return
         if machine is None:
             self._gone_inside(pod)
@@ -104,26 +104,26 @@ class InFlightPods:
         if seen is None or seen.uid != pod.metadata.uid:
             shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
             claims = wishes_zones(pod, shape)
-            if not (claims or takes(machine.layout, shape)):
+            if not (claims or takes_zones(machine.layout, shape)):
                 return
             seen = self._new(entry, pod, shape, claims=claims)
-            self._put(node, name, seen)
+            self._put_pod(node, name, seen)
         # A pod's status changes often: only these four matter to those who wait for its node.
         before = seen.bound, seen.started, seen.settled, seen.leaving
         # Once: the time counts from its binding, and no later event begins it again.
         if bound and not seen.bound:
             seen.bind(self._bound_since(pod))
-        seen.update(started=_started(pod), leaving=pod.metadata.deletion_timestamp is not None)
+        seen.update(started=_is_admitted(pod), leaving=pod.metadata.deletion_timestamp is not None)
         if bound and self._inside.observed(pod):
-            seen.settle()
+            seen.mark_settled()
             self._observing.add(node)
         if before != (seen.bound, seen.started, seen.settled, seen.leaving):
-            self.changed(node)
+            self.requeue_waiting(node)
 
-    def gone(self, pod: Pod) -> None:
+    def forget_arrival(self, pod: Pod) -> None:
         """A pod is gone or has finished."""
-        if at := self._devices.gone(pod):
-            self.changed(at)
+        if at := self._devices.forget_arrival(pod):
+            self.requeue_waiting(at)
         self._gone_inside(pod)
 
     def _gone_inside(self, pod: Pod) -> None:
@@ -132,26 +132,26 @@ class InFlightPods:
         # The event may be late: another pod may have the name, and be on its way, by now.
         if node and self._on[node][name].uid == pod.metadata.uid:
             self._drop(node, name)
-            self.changed(node)
+            self.requeue_waiting(node)
 
-    def changed(self, node: str) -> None:
+    def requeue_waiting(self, node: str) -> None:
         """Something happened on a node: whoever waits for it is looked at again."""
         for uid in dict.fromkeys(entry.id for entry in self._waiting.get(node, {}).values()):
             self._left_out.pop(uid, None)
             self._enqueue(uid, SETTLE)
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """The node is gone."""
-        self.changed(node)
-        self._devices.forget(node)
+        self.requeue_waiting(node)
+        self._devices.forget_node(node)
         for name in tuple(self._on.get(node, ())):
             self._drop(node, name)
         self._observing.discard(node)
 
-    def _new(self, entry: WorkloadEntry | None, pod: Pod, shape: PodShape, *, claims: bool) -> Seen:
-        return Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid, group=group_of(pod), claims=claims)
+    def _new(self, entry: WorkloadEntry | None, pod: Pod, shape: PodShape, *, claims: bool) -> SentPod:
+        return SentPod(shape, self._clock.monotonic(), entry, pod.metadata.uid, group=group_of(pod), claims=claims)
 
-    def _put(self, node: str, name: str, seen: Seen) -> None:
+    def _put_pod(self, node: str, name: str, seen: SentPod) -> None:
         before = self._node_of.get(name)
         if before is not None and before != node:
             self._drop(before, name)
@@ -170,7 +170,7 @@ class InFlightPods:
         # The condition has the API server's wall time: only the time that has passed since is carried over.
         return self._clock.monotonic() - (max(0.0, self._clock.now() - at) if at is not None else 0.0)
 
-    def _coming(self, node: str, machine: Machine, now: float) -> Iterator[tuple[str, Seen]]:
+    def _coming(self, node: str, machine: Machine, now: float) -> Iterator[tuple[str, SentPod]]:
         """Those on their way; what is found to be settled or void is noted."""
         for name, seen in tuple(self._on.get(node, {}).items()):
             if seen.settled or now - seen.since >= PATIENCE:
@@ -181,7 +181,7 @@ class InFlightPods:
                 continue
             # The kubelet's own state has it: what is free there is counted without what it holds.
             if seen.bound and name in (machine.holds or ()):
-                seen.settle()
+                seen.mark_settled()
                 continue
             if seen.started and not machine.layout.exact and node not in self._observing:
                 continue
@@ -229,7 +229,7 @@ class InFlightPods:
     def _why_not(self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float, group: str) -> HoldReason:
         node, layout = held.node, machine.layout
         coming = dict(self._coming(node, machine, now))
-        free = self._free(node, coming, now)
+        free = self._free_without_coming(node, coming, now)
         if free is None:
             return HoldReason.NONE
         least, most = free
@@ -249,7 +249,9 @@ class InFlightPods:
         # Granted alone whatever ends meanwhile: then it is the order among those on their way that may refuse it.
         return HoldReason.ORDER if certain(layout, least, most, [held.shape]) else HoldReason.ENDS
 
-    def _free(self, node: str, coming: Mapping[str, Seen], now: float, young: float = YOUNG) -> Free | None:
+    def _free_without_coming(
+        self, node: str, coming: Mapping[str, SentPod], now: float, young: float = YOUNG
+    ) -> Free | None:
         """What is free there without those on their way, whatever ends meanwhile; None where that is not known.
 
         ``young``: for how long a pod may end that is not being deleted.
@@ -276,7 +278,9 @@ class InFlightPods:
         late = now - held.since >= PATIENCE
         if ask is not None:
             # 0.0: young pods are taken to stay, or each of a gang's pods would wait for the others to grow old.
-            return self._claims.apart(ask, held, coming, self._free(held.node, coming, now, 0.0), late=late)
+            return self._claims.apart(
+                ask, held, coming, self._free_without_coming(held.node, coming, now, 0.0), late=late
+            )
         if late or not (
             any(seen.claims for seen in coming.values())
             or self._claims.first_in_turn(held, self._held_there(held.node), now - TURN)
@@ -290,10 +294,10 @@ class InFlightPods:
         machine, ask = self._state.machines.get(node), self._claims.ask_of(entry, pod)
         if machine is None or ask is None or any(True for _ in self._coming(node, machine, self._clock.monotonic())):
             return {}
-        return self._state.cluster.claim_zones.named(node, ask)
+        return self._state.cluster.claim_zones.devices_by_zone(node, ask)
 
     def _promised(  # noqa: PLR0917
-        self, layout: Layout, entry: WorkloadEntry, node: str, free: Free, coming: Mapping[str, Seen], held: HeldPod
+        self, layout: Layout, entry: WorkloadEntry, node: str, free: Free, coming: Mapping[str, SentPod], held: HeldPod
     ) -> HoldReason:
         """Whether a pod that would be granted leaves zones for those that are still to come and go before it."""
         mine = turn_of(entry)
@@ -342,7 +346,7 @@ class InFlightPods:
         for uid in pods:
             if held := entry.held.get(uid):
                 self.stop_waiting(entry, uid)
-                self.changed(held.node)
+                self.requeue_waiting(held.node)
 
     def stop_all(self, entry: WorkloadEntry) -> None:
         """The job has no slots any more."""
@@ -362,7 +366,7 @@ class InFlightPods:
                 self._enqueue(uid, 0.0)
             if not found:
                 self._left_out.pop(uid, None)
-        return self._devices.give_up()
+        return self._devices.give_up_waiting()
 
     def left_out(self, entry: WorkloadEntry, shape: PodShape, now: float | None = None) -> frozenset[str]:
         """The nodes that would refuse such pods of the job as things stand."""
@@ -373,7 +377,7 @@ class InFlightPods:
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
 
 
-def _started(pod: Pod) -> bool:
+def _is_admitted(pod: Pod) -> bool:
     """Whether the kubelet has admitted it: it writes the containers' statuses then."""
     status = pod.status
     return status.phase == "Running" or bool(status.container_statuses or status.init_container_statuses)

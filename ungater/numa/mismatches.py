@@ -45,13 +45,13 @@ class PlacementMismatches:
         self._refusals: Refusals[PodShape] = Refusals()
         self._looked = clock()
 
-    def note(self, entry: WorkloadEntry, old: Pod | None, new: Pod) -> None:
+    def compare_pod(self, entry: WorkloadEntry, old: Pod | None, new: Pod) -> None:
         """Look at one version of a pod that we let go; ``old``: the version before, None where there was none."""
         uid = new.metadata.uid
         if uid in entry.mismatches or not new.spec.node_name:
             return
         mismatch = None
-        if refused(new):
+        if refused_by_kubelet(new):
             # At the change to Failed alone: later events of a failed pod say the same again.
             mismatch = self._refusal(entry, new) if old is None or not finished(old) else None
         # What a pod got is in its annotations; most events of a pod that runs change only its status.
@@ -75,43 +75,45 @@ class PlacementMismatches:
 
     def leave_out(self, entry: WorkloadEntry, pod: Pod) -> float:
         """No pod like this one goes to its node for a while; returns the seconds."""
-        seconds = self._refusals.note(entry.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
+        seconds = self._refusals.record_refusal(
+            entry.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock()
+        )
         self._refused(pod.spec.node_name, entry.key, pod.status.reason)
         self._enqueue(entry.id, seconds)
         return seconds
 
-    def changed(self, node: str, entries: Iterable[WorkloadEntry]) -> None:
+    def shorten_backoff(self, node: str, entries: Iterable[WorkloadEntry]) -> None:
         """Something inside the node changed: it is worth another try a little earlier."""
-        if self._refusals and self._refusals.changed(node):
+        if self._refusals and self._refusals.hasten_retry(node):
             for entry in entries:
                 if any(mismatch.node == node and mismatch.refused for mismatch in entry.mismatches.values()):
                     self._enqueue(entry.id, SHORT)
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """The node is gone."""
-        self._refusals.forget(node)
+        self._refusals.forget_node(node)
 
-    def avoided(self, shape: PodShape, now: float | None = None) -> frozenset[str]:
+    def nodes_to_avoid(self, shape: PodShape, now: float | None = None) -> frozenset[str]:
         """The nodes that such pods keep off now."""
         if not self._refusals:
             return frozenset()
-        found = self._refusals.avoided(shape, self._clock() if now is None else now)
+        found = self._refusals.nodes_to_avoid(shape, self._clock() if now is None else now)
         return frozenset(each.node for each in found)
 
-    def listed(self, entry: WorkloadEntry) -> str:
+    def describe_refusals(self, entry: WorkloadEntry) -> str:
         """The same for messages; "" where there is none."""
         if not self._refusals:
             return ""
         now, shapes = self._clock(), dict.fromkeys(pod_set.shape for pod_set in entry.job.pod_sets)
-        return ", ".join(filter(None, (listed(self._refusals.avoided(shape, now), now) for shape in shapes)))
+        return ", ".join(filter(None, (listed(self._refusals.nodes_to_avoid(shape, now), now) for shape in shapes)))
 
-    def ended(self) -> bool:
+    def has_expired(self) -> bool:
         """Whether a node may be tried again since this was asked last."""
         since, self._looked = self._looked, self._clock()
-        return bool(self._refusals) and self._refusals.ended(since, self._looked)
+        return bool(self._refusals) and self._refusals.expired_between(since, self._looked)
 
 
-def refused(pod: Pod) -> bool:
+def refused_by_kubelet(pod: Pod) -> bool:
     """Whether its kubelet did not admit the pod for want of what it aligns or hands out."""
     return pod.status.phase == "Failed" and pod.status.reason in REFUSALS
 
@@ -123,8 +125,8 @@ def misalignment(entry: WorkloadEntry, pod: Pod) -> PlacementMismatch | None:
     if predicted is None or observed is None or not misaligned(predicted, observed):
         return None
     message = (
-        f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones(observed)} instead of the "
-        f"predicted {_zones(predicted)}; from now on what it has counts"
+        f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones_in_words(observed)} instead of the "
+        f"predicted {_zones_in_words(predicted)}; from now on what it has counts"
     )
     return PlacementMismatch(pod, pod.spec.node_name, "", message)
 
@@ -137,5 +139,5 @@ def _unkept(pod: Pod, broken: tuple[str, ...]) -> PlacementMismatch | None:
     return PlacementMismatch(pod, pod.spec.node_name, "", message)
 
 
-def _zones(placement: NumaPlacement) -> str:
+def _zones_in_words(placement: NumaPlacement) -> str:
     return ", ".join(str(use.zone) for use in placement.zones)

@@ -60,7 +60,7 @@ class Refusals(Generic[Shape]):
     def __bool__(self) -> bool:
         return bool(self._by_shape)
 
-    def note(self, shape: Shape, node: str, reason: str, now: float) -> float:
+    def record_refusal(self, shape: Shape, node: str, reason: str, now: float) -> float:
         """A pod of this shape was refused; returns the seconds for which its node is left out."""
         entries = self._by_shape.setdefault(shape, {})
         before = entries.get(node)
@@ -75,7 +75,7 @@ class Refusals(Generic[Shape]):
             self._drop(*next(iter(self._oldest_first)))
         return entry.until - now
 
-    def changed(self, node: str) -> bool:
+    def hasten_retry(self, node: str) -> bool:
         """Something inside the node changed; True where that brings its next try forward."""
         found = [self._by_shape[shape][node] for shape in self._shapes_of.get(node, ())]
         fresh = [entry for entry in found if not entry.changed]
@@ -83,12 +83,12 @@ class Refusals(Generic[Shape]):
             entry.bring_forward()
         return bool(fresh)
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """The node is gone."""
         for shape in tuple(self._shapes_of.get(node, ())):
             self._drop(shape, node)
 
-    def avoided(self, shape: Shape | None, now: float) -> tuple[Avoided, ...]:
+    def nodes_to_avoid(self, shape: Shape | None, now: float) -> tuple[Avoided, ...]:
         """The nodes that pods of this shape keep off now, by name."""
         entries = self._by_shape.get(shape, {}) if shape is not None else {}
         return tuple(
@@ -97,7 +97,7 @@ class Refusals(Generic[Shape]):
             if now < entry.until
         )
 
-    def ended(self, since: float, now: float) -> bool:
+    def expired_between(self, since: float, now: float) -> bool:
         """Whether some node may be tried again that could not be at ``since``; what is very old is forgotten."""
         entries = [(shape, node, entry) for shape, found in self._by_shape.items() for node, entry in found.items()]
         for shape, node, entry in entries:

@@ -1,7 +1,7 @@
 """What is inside nodes, as they publish it: kept up to date in the engine, with what was wrong with it.
 
-Objects come from the informers' stores; `NodeTopologies.refresh` looks at one node again whenever one of its objects
-changed.
+Objects come from the informers' stores; `NodeTopologies.reread_node` looks at one node again whenever one of its
+objects changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,16 +26,16 @@ from kube import objects
 from kube.links import MATRIX_NAME
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.model.job_view import shape_of
-from ungater.numa.sources import Described, SourceRules, describe
+from ungater.numa.sources import DescribedMachine, SourceRules, describe
 
 if TYPE_CHECKING:
     from crds.settings import Settings
 
-NOTHING = Described()
+NOTHING = DescribedMachine()
 NO_CLAIMS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
-class Options(msgspec.Struct, frozen=True):
+class TopologyOptions(msgspec.Struct, frozen=True):
     """Settings of how nodes and their inside count (`crds.settings`)."""
 
     numa_ignored_resources: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
     uncounted_resources: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, settings: "Settings") -> "Options":
+    def from_settings(cls, settings: "Settings") -> "TopologyOptions":
         """Those of all settings."""
         return cls(
             settings.numa_ignored_resources,
@@ -70,7 +70,7 @@ class Sources(msgspec.Struct, frozen=True):
     flex: Callable[[str], FlexTopo | None]
 
 
-class Changed(msgspec.Struct, frozen=True):
+class NodeChanges(msgspec.Struct, frozen=True):
     """What another look at a node changed: anything, its zones, and whether it may take more than before."""
 
     anything: bool = False
@@ -84,19 +84,19 @@ class NodeTopologies:
     def __init__(
         self,
         state: ClusterState,
-        options: Options,
+        options: TopologyOptions,
         sources: Sources,
-        tell: Callable[[str, Described, Described], None],
+        tell: Callable[[str, DescribedMachine, DescribedMachine], None],
     ) -> None:
         self.sources = sources
         self._tell = tell
-        self.described: dict[str, Described] = {}
+        self.described: dict[str, DescribedMachine] = {}
         self._state = state
         self._options = options
         self._rules = SourceRules(options.numa_ignored_resources, options.xpu_resources)
         self._zones: dict[str, frozenset[int]] = {}
 
-    def refresh(self, name: str) -> Changed:
+    def reread_node(self, name: str) -> NodeChanges:
         """Look at what a node publishes again."""
         before, now = self.described.get(name, NOTHING), self._describe(name)
         if now == NOTHING:
@@ -110,15 +110,15 @@ class NodeTopologies:
         zones_before = self._zones.pop(name, None)
         if now.machine is None:
             gone = self._state.remove_machine(name)
-            return Changed(gone, gone, gone)
+            return NodeChanges(gone, gone, gone)
         if now.zones_known:
             self._zones[name] = frozenset(zone.id for zone in now.machine.layout.zones)
         if not self._state.set_machine(now.machine):
-            return Changed()
+            return NodeChanges()
         zones = before.machine is None or zones_before != self._zones.get(name)
-        return Changed(True, zones, _gained(before.machine, now.machine))
+        return NodeChanges(True, zones, _gained(before.machine, now.machine))
 
-    def _describe(self, name: str) -> Described:
+    def _describe(self, name: str) -> DescribedMachine:
         node = self.sources.node(name)
         if node is None:
             return NOTHING
@@ -131,7 +131,7 @@ class NodeTopologies:
         """Whether the node's zones are known by the kubelet's ids, so that a placement in them means something."""
         return name in self._zones
 
-    def of_pod(
+    def placement_of_pod(
         self, pod: objects.Pod, in_flight: NumaPlacement | None = None
     ) -> tuple[PodShape | None, NumaPlacement | None]:
         """What a bound pod's kubelet looks at, and what the pod holds; None where its node's inside is not known."""
@@ -222,7 +222,7 @@ class NodeTopologies:
                 found[described.source] = found.get(described.source, 0) + self._state.unrecorded(name)
         return found
 
-    def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    def count_sources(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """How many nodes have their picture from which source; and on how many there are problems of which kind."""
         sources: dict[str, int] = {}
         mismatches = {"problem": 0, "disagreement": 0}
@@ -254,10 +254,10 @@ def _gained(before: Machine | None, now: Machine) -> bool:
 def worth_a_look(old: objects.Node, new: objects.Node) -> bool:
     """Whether two versions of a node may have different insides."""
     # Most updates of a node are heartbeats, which change conditions alone.
-    return _part(old) != _part(new)
+    return _relevant_parts(old) != _relevant_parts(new)
 
 
-def _part(node: objects.Node) -> tuple[object, ...]:
+def _relevant_parts(node: objects.Node) -> tuple[object, ...]:
     return _annotations(node), node.status.node_info, node.status.allocatable
 
 

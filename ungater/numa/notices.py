@@ -3,13 +3,13 @@
 from typing import Protocol
 
 from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
-from ungater.numa.sources import Described
+from ungater.numa.sources import DescribedMachine
 
 
 class Notices(Protocol):
     """Somebody to tell."""
 
-    def machine(self, name: str, before: Described, now: Described) -> None:
+    def machine(self, name: str, before: DescribedMachine, now: DescribedMachine) -> None:
         """What is wrong with what a node publishes changed."""
 
     def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:
@@ -25,7 +25,7 @@ class Notices(Protocol):
 class Silent:
     """Tells nobody: for commands that look at a cluster once."""
 
-    def machine(self, name: str, before: Described, now: Described) -> None:
+    def machine(self, name: str, before: DescribedMachine, now: DescribedMachine) -> None:
         """See `Notices`."""
 
     def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:

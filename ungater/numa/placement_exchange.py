@@ -12,7 +12,7 @@ from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode, misaligned
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
-from engine.kubelet.rebuild import same
+from engine.kubelet.rebuild import same_amounts
 from kube.objects import Pod
 from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry
@@ -30,7 +30,7 @@ def arrive(entry: WorkloadEntry, pod: Pod) -> None:
     if not waiting or pod.metadata.uid in entry.swaps:
         return
     own = _read(pod, NUMA_PLACEMENT_PREDICTED)
-    found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
+    found = next((pair for pair in waiting if own is not None and same_amounts(pair[0], own)), None)
     if found is not None:
         waiting.remove(found)
         entry.swaps[pod.metadata.uid] = found[1]
@@ -100,7 +100,7 @@ def forget(entry: WorkloadEntry, pod: Pod) -> None:
         return
     own = _read(pod, NUMA_PLACEMENT_PREDICTED) if entry.exchanges else None
     for waiting in entry.exchanges.values() if own is not None else ():
-        found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
+        found = next((pair for pair in waiting if own is not None and same_amounts(pair[0], own)), None)
         if found is not None:
             waiting.remove(found)
             return
@@ -111,7 +111,7 @@ def exchanged(entry: WorkloadEntry, place: tuple[str, str], placements: Iterable
     waiting = list(entry.exchanges.get(place, ()))
     found = []
     for placement in placements:
-        pair = next((pair for pair in waiting if same(pair[0], placement)), None)
+        pair = next((pair for pair in waiting if same_amounts(pair[0], placement)), None)
         if pair is not None:
             # Each exchange once: several pods may have been sent with equal promises.
             waiting.remove(pair)

@@ -11,7 +11,7 @@ from crds.constants import NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
-from engine.kubelet.rebuild import same
+from engine.kubelet.rebuild import same_amounts
 from kube.objects import Pod
 from ungater.model.pod_slots import Slot, Values, finished
 from ungater.model.workload_entry import WorkloadEntry
@@ -85,6 +85,6 @@ def _remove(left: list[NumaPlacement], given: NumaPlacement) -> None:
     if given in left:
         left.remove(given)
         return
-    alike = next((at for at, placement in enumerate(left) if same(placement, given)), None)
+    alike = next((at for at, placement in enumerate(left) if same_amounts(placement, given)), None)
     if alike is not None:
         del left[alike]

@@ -95,7 +95,7 @@ def _foreseen(pod_set: PodSetView) -> bool:
 
 def _gated(entry: WorkloadEntry, pod_set: PodSetView, gate: str) -> Iterator[Pod]:
     expectations = entry.expectations
-    for pod in entry.pods_of(pod_set):
+    for pod in entry.pods_of_pod_set(pod_set):
         waits = is_gated(pod, gate) and pod.metadata.uid not in expectations
         if waits and pod.metadata.deletion_timestamp is None and not finished(pod):
             yield pod

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from crds.constants import Keys
 from engine.claims.asks import DeviceAsk
-from engine.claims.read.asks import resources_of, same
+from engine.claims.read.asks import resources_of, same_devices
 from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -69,7 +69,7 @@ class Barred(msgspec.Struct, frozen=True):
     claims: str = ""
 
     @classmethod
-    def of(
+    def find_bar(
         cls, entry: WorkloadEntry, pod_set: str, pod: Pod, rules: ReconcileContext, more: Mapping[str, Amounts]
     ) -> "Barred | None":
         """None for a pod that may go, of those that name no other queue. ``more``: `to_come`."""
@@ -133,7 +133,7 @@ def _uncounted_claims(
     if granted is None:
         return claims
     found = rules.devices(entry.job.namespace, spec, made)
-    if isinstance(found, DeviceAsk) and same(found, granted):
+    if isinstance(found, DeviceAsk) and same_devices(found, granted):
         return ""
     if claims:
         return f"{claims} ({found})" if isinstance(found, str) else claims
@@ -192,7 +192,7 @@ def none_runs(entry: WorkloadEntry, gate: str) -> bool:
     return all((is_gated(pod, gate) and pod.metadata.uid not in sent) or finished(pod) for pod in entry.pods.values())
 
 
-def elsewhere(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tuple[WantedCondition, ...]:
+def requeued_conditions(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tuple[WantedCondition, ...]:
     """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still.
 
     Only where it would wait for something else then: what is admitted in the same queue again is barred again.
@@ -212,7 +212,7 @@ def given_back(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tup
     """
     first = next((one for one in barred if one.claims), None)
     if first is None or _as_decided(entry, first) or not none_runs(entry, gate):
-        return elsewhere(entry, barred, gate)
+        return requeued_conditions(entry, barred, gate)
     message = f"pod {first.pod.metadata.name} and all its other pods wait: {_uncounted(entry, first)}"
     return nothing_held(Reason.RESOURCE_CLAIMS_NOT_COUNTED, message)
 
@@ -237,7 +237,10 @@ def less(entry: WorkloadEntry, pod_set: PodSetView, rules: ReconcileContext) -> 
     if not exceeds(granted, rules.charged(entry, pod_requests(spec), spec, None)):
         return None
     found: Amounts = {}
-    for pod in (*entry.pods_of(pod_set), *entry.left_of(pod_set.name)):  # those that left run on by what was granted
+    for pod in (
+        *entry.pods_of_pod_set(pod_set),
+        *entry.left_of(pod_set.name),
+    ):  # those that left run on by what was granted
         if not finished(pod):
             requests, made = rules.asked_by(pod), pod.status.resource_claim_statuses
             if isinstance(rules.devices(entry.job.namespace, pod.spec, made), str):

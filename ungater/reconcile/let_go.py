@@ -51,12 +51,12 @@ def late_pods(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Late
         uid: entry.pods[uid]
         for uid, one in entry.unscheduled.items()
         if uid in entry.pods
-        and (left := _left(one.refused_at, rules.patience, now, nominated=one.nominated)) is not None
+        and (left := _seconds_left(one.refused_at, rules.patience, now, nominated=one.nominated)) is not None
         and left <= 0
     }
 
 
-def _left(refused_at: float | None, patience: float, now: float, *, nominated: bool) -> float | None:
+def _seconds_left(refused_at: float | None, patience: float, now: float, *, nominated: bool) -> float | None:
     """For how many seconds a pod is waited for yet; None for one that is not refused."""
     if refused_at is None:
         return None
@@ -111,7 +111,9 @@ def left_out(
     patience = rules.patience
     if patience is None:
         return done
-    waits = [_left(one.refused_at, patience, now, nominated=one.nominated) for one in entry.unscheduled.values()]
+    waits = [
+        _seconds_left(one.refused_at, patience, now, nominated=one.nominated) for one in entry.unscheduled.values()
+    ]
     # Nothing else wakes a workload whose pods stay Pending: no event comes when a time is over.
     waits += [one.counted_until - now for one in entry.unscheduled.values()]
     if rules.life.replacement is not None:
@@ -147,8 +149,8 @@ def _ran(entry: WorkloadEntry) -> bool:
     if (entry.job.kind, entry.job.api_version) in SERVICES and any(pod.spec.node_name for pod in entry.pods.values()):
         return True
     conditions = entry.observed.conditions if entry.observed is not None else ()
-    ready = names.since(conditions, names.PODS_READY) is not None
-    return ready or names.unready_at(conditions, names.since(conditions, names.ADMITTED)) is not None
+    ready = names.true_since(conditions, names.PODS_READY) is not None
+    return ready or names.unready_at(conditions, names.true_since(conditions, names.ADMITTED)) is not None
 
 
 def unstarted(entry: WorkloadEntry, now: float) -> list[Pod]:

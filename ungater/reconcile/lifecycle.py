@@ -22,7 +22,7 @@ from ungater.model.actions import (
     Evict,
     EvictPods,
     EvictSome,
-    Free,
+    FreeCapacity,
     Instruction,
     LeaveOut,
     LoseTurns,
@@ -80,7 +80,7 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
         return [*done, *missing]
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
     # Turns come after the groups: a pod that its PodGroup holds back loses its turn at the node, too.
-    together = native_groups.together(entry, going_on, rules, now)
+    together = native_groups.hold_groups_together(entry, going_on, rules, now)
     return [*done, *missing, *_out_of_turn(entry, together), *together]
 
 
@@ -158,11 +158,13 @@ def _ended(
         return []
     if entry.evict is not None:
         return list(_carried(entry, entry.evict, seen, rules, wall))
-    changed = _changed(entry, observed, seen)
+    changed = _edited_conditions(entry, observed, seen)
     return [Dequeue(), Release(changed)] if changed else []
 
 
-def _changed(entry: WorkloadEntry, observed: ObservedWorkload, seen: lifecycle.Life) -> tuple[WantedCondition, ...]:
+def _edited_conditions(
+    entry: WorkloadEntry, observed: ObservedWorkload, seen: lifecycle.Life
+) -> tuple[WantedCondition, ...]:
     """What is said of a job that was edited after it was admitted, and is not started as that: it is admitted anew."""
     owner = entry.job
     waits = owner.queue and owner.suspendable and owner.suspended and not seen.started
@@ -193,8 +195,8 @@ def is_ending(entry: WorkloadEntry) -> bool:
 
 def end_without_workload(entry: WorkloadEntry, why: str, rules: ReconcileContext) -> Instruction:
     """Have its pods go, and then what it holds, without a word on its Workload, which is not there."""
-    bound = _bound(entry, rules)
-    return EvictPods(tuple(sorted(bound, key=lambda pod: pod.metadata.name)), why) if bound else Free()
+    bound = _pods_to_leave(entry, rules)
+    return EvictPods(tuple(sorted(bound, key=lambda pod: pod.metadata.name)), why) if bound else FreeCapacity()
 
 
 def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
@@ -203,22 +205,22 @@ def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
     if observed is None:
         raise AssertionError(f"{entry.key}: no Workload")
     held, queue, evicted = observed.admission is not None, bool(owner.queue), _evicted(observed)
-    admitted_at = names.since(observed.conditions, names.ADMITTED) if held else None
+    admitted_at = names.true_since(observed.conditions, names.ADMITTED) if held else None
     # A job without a queue has no checks to wait for: it counts as admitted before the condition is written.
     if held and not queue:
         admitted_at = admitted_at or 0.0
     return lifecycle.Life(
         key=entry.key,
         active=observed.active,
-        reserved_at=(names.since(observed.conditions, names.QUOTA_RESERVED) or 0.0) if held else None,
+        reserved_at=(names.true_since(observed.conditions, names.QUOTA_RESERVED) or 0.0) if held else None,
         admitted_at=admitted_at,
         checks=_checks(observed, rules.checks(entry)) if held else (),
         suspended=owner.suspended if queue and owner.suspendable else evicted is not None or not held,
-        started=_started(entry, admitted_at) if queue and owner.suspendable else False,
-        wanted=_wanted(entry) if queue else 0,
+        started=_was_started(entry, admitted_at) if queue and owner.suspendable else False,
+        wanted=_count_wanted(entry) if queue else 0,
         ready=owner.ready,
-        bound=len(_bound(entry, rules)) if evicted is not None else 0,
-        ready_at=names.since(observed.conditions, names.PODS_READY) if held else None,
+        bound=len(_pods_to_leave(entry, rules)) if evicted is not None else 0,
+        ready_at=names.true_since(observed.conditions, names.PODS_READY) if held else None,
         unready_at=names.unready_at(observed.conditions, admitted_at),
         evicted=evicted,
         requeues=observed.requeues,
@@ -233,7 +235,7 @@ def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
     )
 
 
-def _wanted(entry: WorkloadEntry) -> int:
+def _count_wanted(entry: WorkloadEntry) -> int:
     """Pods that are to be ready; those that wait for room to grow are none.
 
     Nor are those of a service that come once others are ready: a rollout takes as long as its pods do.
@@ -242,7 +244,7 @@ def _wanted(entry: WorkloadEntry) -> int:
     # An OrderedReady StatefulSet makes each pod once the one before is
     # ready: pods that exist are awaited, or the first.
     later = owner.scales and owner.in_order
-    count = min(owner.count, max(sum(map(entry.there, owner.pod_sets)), 1)) if later else owner.count
+    count = min(owner.count, max(sum(map(entry.count_existing, owner.pod_sets)), 1)) if later else owner.count
     return min(count, admission.count) if admission is not None else count
 
 
@@ -254,7 +256,7 @@ def _evicted(observed: ObservedWorkload) -> lifecycle.Evicted | None:
     return lifecycle.Evicted(reason=found.reason, message=found.message, at=at)
 
 
-def _started(entry: WorkloadEntry, admitted_at: float | None) -> bool:
+def _was_started(entry: WorkloadEntry, admitted_at: float | None) -> bool:
     """Whether the job was unsuspended since it was admitted: it is now, or it was suspended again after that."""
     if entry.started or not entry.job.suspended:
         return True
@@ -270,10 +272,10 @@ def _started(entry: WorkloadEntry, admitted_at: float | None) -> bool:
 def _checks(observed: ObservedWorkload, wanted: Iterable[str]) -> tuple[lifecycle.Check, ...]:
     """What each check that it needs says; one that says nothing yet is pending."""
     said = {check.name: check for check in observed.checks}
-    return tuple(said.get(name) or lifecycle.Check(name=name, state=lifecycle.CheckState.PENDING) for name in wanted)
+    return tuple(said.get(name) or lifecycle.Check(name=name, state=lifecycle.CheckVerdict.PENDING) for name in wanted)
 
 
-def _bound(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
+def _pods_to_leave(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
     """The pods that have to go before what it holds is free.
 
     Pods that were never held back come again as soon as one is evicted. Those that have no node yet go with the job,
@@ -309,24 +311,26 @@ def _carried(
 ) -> Iterator[Instruction]:
     match step:
         case lifecycle.Set(type=type_, status=status, reason=reason, message=message):
-            if type_ is lifecycle.Condition.PODS_READY and (status or seen.admitted_at is None or not entry.job.queue):
+            if type_ is lifecycle.WorkloadCondition.PODS_READY and (
+                status or seen.admitted_at is None or not entry.job.queue
+            ):
                 return  # said with what else is known of the pods
             yield WriteConditions((WantedCondition(str(type_), status, reason, message),))
-        case lifecycle.Evict(reason=reason, message=message, detail=detail):
+        case lifecycle.EvictStep(reason=reason, message=message, detail=detail):
             if reason is Reason.PODS_READY_TIMEOUT and (pods := let_go.kept_it_from_running(entry)):
                 yield LeaveOut(pods)  # else it may come back to the same nodes
                 message = f"{message}; {let_go.message_of_unstarted(entry, pods)}"
             yield from _evict(reason, message, detail)
-        case lifecycle.EvictPods():
+        case lifecycle.EvictPodsStep():
             why = seen.evicted.message if seen.evicted is not None else ""
-            yield EvictPods(tuple(sorted(_bound(entry, rules), key=lambda pod: pod.metadata.name)), why)
-        case lifecycle.Suspend():
+            yield EvictPods(tuple(sorted(_pods_to_leave(entry, rules), key=lambda pod: pod.metadata.name)), why)
+        case lifecycle.SuspendStep():
             yield Suspend(_not_admitted(entry, rules.keys) if seen.evicted is None else "")
-        case lifecycle.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
+        case lifecycle.ReleaseStep(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
             yield ClearAdmission(_returned(entry, reason, message, until, wall, leave=leave), until, requeues, leave)
-        case lifecycle.Deactivate(reason=reason, message=message):
+        case lifecycle.DeactivateStep(reason=reason, message=message):
             yield Deactivate(reason, message)
-        case lifecycle.Start():
+        case lifecycle.StartStep():
             yield _start(entry, seen, rules, wall)
         case lifecycle.LookAgain(at=at):
             yield RequeueAfter(max(0.0, at - wall))
@@ -351,7 +355,7 @@ def _start(entry: WorkloadEntry, seen: lifecycle.Life, rules: ReconcileContext, 
     left = (seen.admitted_at or 0.0) + SEEN_WITHIN - wall if entry.job.resumed_at is not None else 0.0
     if left > 0:
         return RequeueAfter(left)
-    old = [pod for pod in _bound(entry, rules) if _ends_on_its_node(pod)]
+    old = [pod for pod in _pods_to_leave(entry, rules) if _ends_on_its_node(pod)]
     return _waits_for(old) if old else Start()
 
 

@@ -20,7 +20,7 @@ def admitted(slots: PodSetSlots, pod_set: PodSet) -> str:
     if len(domains) == 1:
         where = f"in {domain_in_words(next(iter(domains)))} ({slots.levels[depth - 1]})"
     else:
-        where = f"over {len(domains)} domains of {slots.levels[depth - 1]}: {_listed(domains)}"
+        where = f"over {len(domains)} domains of {slots.levels[depth - 1]}: {_list_domains(domains)}"
     narrower = f", on {_counted(slots)}" if depth < len(slots.levels) else ""
     preferred = " (preferred: no single one had room)" if _spilled(pod_set, domains) else ""
     return f"{pods} {where}{narrower}{preferred}"
@@ -46,7 +46,7 @@ def _spilled(pod_set: PodSet, domains: Mapping[Values, int]) -> bool:
     return pod_set.topology.policy is Policy.PREFERRED and len(domains) > 1
 
 
-def _listed(domains: Mapping[Values, int]) -> str:
+def _list_domains(domains: Mapping[Values, int]) -> str:
     shown = [f"{domain_in_words(values)} ({count})" for values, count in list(domains.items())[: 2 * SHOWN]]
     more = len(domains) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -43,7 +43,7 @@ class Doubts:
         self._until: dict[str, float] = {}
         self._in_vain: dict[str, tuple[float, float]] = {}  # by namespace: (share of the time, until when that counts)
 
-    def note(self, namespace: str) -> None:
+    def record_doubt(self, namespace: str) -> None:
         """It was so just now."""
         self._until[namespace] = self._clock() + DOUBT
 
@@ -74,7 +74,7 @@ class Doubts:
             before, until = 0.0, now + DOUBT
         self._in_vain[namespace] = before + share, until
         if before + share >= 1.0:
-            self.note(namespace)
+            self.record_doubt(namespace)
 
 
 def _in_vain(entry: WorkloadEntry, limits: MissingPods, now: float) -> float:
@@ -94,13 +94,15 @@ def note(entry: WorkloadEntry, now: float, *, doubted: bool = False) -> None:
         entry.count_pods({}, {})
         return
     restarted, before, pod_sets, late = entry.came is None, entry.came or {}, entry.job.pod_sets, dict(entry.late)
-    if restarted and any(entry.there(one) <= entry.admitted(one.name) < _most(entry, one) for one in pod_sets):
+    if restarted and any(
+        entry.count_existing(one) <= entry.admitted(one.name) < _most_pods(entry, one) for one in pod_sets
+    ):
         late = {one.name: entry.admitted(one.name) for one in pod_sets}
     after: dict[str, PodsSeen] = {}
     all_came = True
     for pod_set in pod_sets:
         name = pod_set.name
-        there, need, most = entry.there(pod_set), _needed(entry, pod_set), _most(entry, pod_set)
+        there, need, most = entry.count_existing(pod_set), _needed(entry, pod_set), _most_pods(entry, pod_set)
         # After a restart nobody knows which pods never came: all of them get the longer time of pods that were there.
         old = before.get(name) or PodsSeen(need if restarted else 0, there, need, now, now)
         if doubted and not entry.job.queue and max(there, entry.admitted(name)) < most:
@@ -126,7 +128,7 @@ def _needed(entry: WorkloadEntry, pod_set: PodSetView) -> int:
     return max(0, (admitted if entry.job.wrong is not None else min(entry.count_of(pod_set), admitted)) - pod_set.idle)
 
 
-def _most(entry: WorkloadEntry, pod_set: PodSetView) -> int:
+def _most_pods(entry: WorkloadEntry, pod_set: PodSetView) -> int:
     """How many pods may come."""
     return max(entry.count_of(pod_set) - pod_set.idle, _needed(entry, pod_set))
 
@@ -141,7 +143,7 @@ class _Lack(msgspec.Struct, frozen=True):
     never: bool
 
 
-def _lacking(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
+def _lacking_pods(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
     for name, one in (entry.came or {}).items():
         if one.there >= one.need:
             continue
@@ -155,7 +157,7 @@ def _lacking(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
 
 def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instruction]:
     """What is to be done about the pods that are missing from a workload that holds something, and is to run."""
-    lacking = list(_lacking(entry, limits))
+    lacking = list(_lacking_pods(entry, limits))
     late = [one for one in lacking if one.due <= now and entry.late.get(one.name, one.need) > one.there]
     there = any(one.there for one in (entry.came or {}).values())
     done = short(entry) and not lacking and not there  # by those that came
@@ -177,7 +179,7 @@ def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instru
 
 def short(entry: WorkloadEntry) -> bool:
     """Whether it gets fewer pods than it asks for, as those did not come in time."""
-    return any(entry.late.get(one.name, one.count) < _most(entry, one) for one in entry.job.pod_sets)
+    return any(entry.late.get(one.name, one.count) < _most_pods(entry, one) for one in entry.job.pod_sets)
 
 
 def message(entry: WorkloadEntry, limits: MissingPods) -> str:
@@ -215,11 +217,11 @@ def awaited(entry: WorkloadEntry, *, doubted: float, wall: float) -> Awaited | N
     itself = evicted is not None and (evicted.status, evicted.reason) == ("True", str(Reason.PODS_MISSING))
     left: float | None = doubted
     if itself:
-        since = names.since(observed.conditions, names.EVICTED)
+        since = names.true_since(observed.conditions, names.EVICTED)
         left = max(doubted, (since or 0.0) + DOUBT - wall) if owner.in_order else None
     if left is not None and left <= 0:
         return None
-    there = sum(entry.there(one) for one in owner.pod_sets)
+    there = sum(entry.count_existing(one) for one in owner.pod_sets)
     wanted = sum(one.count - one.idle for one in owner.pod_sets)
     if there >= wanted:
         return None

@@ -57,7 +57,7 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
         one = not as_one(entry) and not all(is_job(controller_of(pod.metadata)) for pod in pods)
         if one and not _all_ready(entry):  # the last one's successor is not there yet
             return [GiveUpMove(tuple(pods), ending, "the pods that replace those before them are not ready")]
-        why = f"{entry.job.called} is moved: {_why(entry)}"
+        why = f"{entry.job.called} is moved: {_moving_reason(entry)}"
         return [EvictMoved(tuple([(pod, why) for pod in pods]), one, ending)]
     if ending:
         return [GiveUpMove((), ending, "they take long to stop")]
@@ -65,7 +65,9 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
         return []
     if any(count.waiting or sum(count.unbound) for count in counted.values()) or not _all_ready(entry):
         return []
-    return [WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, f"it was moved: {_why(entry)}"),))]
+    return [
+        WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, f"it was moved: {_moving_reason(entry)}"),))
+    ]
 
 
 def _ending(entry: WorkloadEntry, name: str, counted: Tally) -> list[Pod]:
@@ -90,10 +92,10 @@ def movable(entry: WorkloadEntry) -> bool:
 
 def as_one(entry: WorkloadEntry) -> bool:
     """Whether all of its pods go when one of them is moved."""
-    return entry.job.whole or entry.job.kind == LEADER_SETS or not all(map(_alone, entry.job.pod_sets))
+    return entry.job.whole or entry.job.kind == LEADER_SETS or not all(map(_moves_alone, entry.job.pod_sets))
 
 
-def _alone(owned: PodSetView) -> bool:
+def _moves_alone(owned: PodSetView) -> bool:
     """Whether its pods need not keep together in slices, or with those of other pod sets."""
     return not owned.shared and (owned.request is None or not (owned.request.slices or owned.request.group))
 
@@ -118,7 +120,7 @@ def one_for_one(entry: WorkloadEntry, own: JobView, mark: str, now: float) -> Jo
     ends = sum((pod.metadata.annotations or {}).get(mark, own.workload) == own.workload for pod in ending)
     count = max(0, pod_set.count - ends)
     if count < entry.admitted(pod_set.name):
-        seen, there = (entry.came or {}).get(pod_set.name), entry.there(pod_set)
+        seen, there = (entry.came or {}).get(pod_set.name), entry.count_existing(pod_set)
         # The count is unchanged for this long: the owner was scaled down, and no successor comes.
         late = seen is not None and seen.there == there and now - seen.changed_at >= AWAITED
         count += bool(ending) or not late
@@ -152,7 +154,7 @@ def ended(entry: WorkloadEntry) -> list[Instruction]:
     """One that holds nothing is not moved any more."""
     if not under_way(entry):
         return []
-    text = f"it gave back what it held while it was moved: {_why(entry)}"
+    text = f"it gave back what it held while it was moved: {_moving_reason(entry)}"
     return [WriteConditions((WantedCondition(names.MOVING, False, Reason.EVICTED, text),))]
 
 
@@ -168,7 +170,7 @@ def _ends(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None and not finished(pod)
 
 
-def _why(entry: WorkloadEntry) -> str:
+def _moving_reason(entry: WorkloadEntry) -> str:
     found = condition(entry.observed.conditions, names.MOVING) if entry.observed is not None else None
     return found.message if found is not None else ""
 

@@ -31,7 +31,7 @@ from ungater.reconcile.moves import makes_way
 PATIENCE = 300.0  # seconds, where the settings have no time for pods that lost their place
 
 
-def together(
+def hold_groups_together(
     entry: WorkloadEntry, steps: Sequence[Instruction], rules: ReconcileContext, now: float
 ) -> list[Instruction]:
     """The steps for a workload without those that would let go a part of a group; and what is done about that."""
@@ -46,7 +46,7 @@ def together(
     if not ends and (over := _evicted(entry, have_place, waiting, rules, now)) is not None:
         return [over]
     # Nothing else of the look is held up: deletions and reasons go on.
-    kept = list(_kept(entry, steps, {*waiting, *ends}, rules))
+    kept = list(_keep_groups(entry, steps, {*waiting, *ends}, rules))
     if ends:  # nobody is late before they are gone, so time begins then
         return [HoldUp(since=now, ending=True), *_tell_of_ending(ends), *kept, RequeueAfter(_patience(rules))]
     # While old pods of the group ended, no new one was late: the time begins when the last of them is gone.
@@ -60,7 +60,7 @@ def together(
     ]
 
 
-def _kept(
+def _keep_groups(
     entry: WorkloadEntry, steps: Iterable[Instruction], held_up: Collection[str], rules: ReconcileContext
 ) -> Iterator[Instruction]:
     """The steps without those that let go pods of groups that are held up; the room of these may be kept meanwhile."""

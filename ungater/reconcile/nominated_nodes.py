@@ -36,10 +36,10 @@ from ungater.reconcile import granted
 def in_slot(entry: WorkloadEntry, pod: Pod, index: int, keys: Keys) -> list[NominateNode]:
     """Have the room of a pod kept that is in this slice of its pod set and does not go yet; [] where there is none."""
     slots = entry.slots_of(pod)
-    return _on(pod, slots, index, keys) if slots is not None else []
+    return _nominate_node(pod, slots, index, keys) if slots is not None else []
 
 
-def _on(pod: Pod, slots: PodSetSlots, index: int, keys: Keys) -> list[NominateNode]:
+def _nominate_node(pod: Pod, slots: PodSetSlots, index: int, keys: Keys) -> list[NominateNode]:
     node = slots.slots[index].node
     # Another gate may stay for as long as its owner likes, and the nomination would keep the room with it.
     alone = is_gated(pod, keys.gate) and len(pod.spec.scheduling_gates or ()) == 1
@@ -61,22 +61,24 @@ def before_admission(
             continue
         counted = tally(
             slots,
-            [pod for pod in entry.pods_of(pod_set) if pod.metadata.uid not in others],
+            [pod for pod in entry.pods_of_pod_set(pod_set) if pod.metadata.uid not in others],
             entry.expectations,
             gate=rules.keys.gate,
             mark=rules.keys.workload,
             workload=entry.job.workload,
             now=now,
-            rank=pod_set.rank,
+            rank=pod_set.rank_of_pod,
             dead=rules.dead,
         )
         taken = None if pod_set.ranks is None else counted.ranks
         layers = layers_of(pod_set.request.slices, slots.levels) if pod_set.request is not None else ()
         only = {uid: one.slots for uid, one in rules.choices(entry, slots, counted.waiting).items()}
-        free, more = counted.free(slots), granted.to_come(entry, rules)
-        for pod, index in assign(counted.waiting, free, slots, pod_set.position, taken, layers, pod_set.rank, only):
-            if granted.Barred.of(entry, pod_set.name, pod, rules, more) is None:
-                yield from _on(pod, slots, index, rules.keys)
+        free, more = counted.free_slots(slots), granted.to_come(entry, rules)
+        for pod, index in assign(
+            counted.waiting, free, slots, pod_set.position, taken, layers, pod_set.rank_of_pod, only
+        ):
+            if granted.Barred.find_bar(entry, pod_set.name, pod, rules, more) is None:
+                yield from _nominate_node(pod, slots, index, rules.keys)
 
 
 def settled(entry: WorkloadEntry, steps: list[Instruction], rules: ReconcileContext, now: float) -> list[Instruction]:

@@ -70,12 +70,12 @@ def lost(entry: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: flo
         mark=keys.workload,
         workload=entry.job.workload,
         now=now,
-        rank=entry.job.pod_sets[0].rank,
+        rank=entry.job.pod_sets[0].rank_of_pod,
         dead=rules.dead,
     )
     # Whoever waits for this room takes it once it is stored, so the last pod is gone by then.
     if at and not any(counted.used[index] for index in at):
-        return [Shrink(slots.without(at), slots.total - sum(at.values()), entry.job.pod_sets[0].name)]
+        return [Shrink(slots.without_slots(at), slots.total - sum(at.values()), entry.job.pod_sets[0].name)]
     pods = [
         pod
         for pod in entry.pods.values()

@@ -34,10 +34,10 @@ _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way a
 
 def said(entry: WorkloadEntry, now: float) -> list[Instruction]:
     """Which pods wait for others on their way, else whether all are ready."""
-    return _held(entry, now) or ready(entry)
+    return _stalled_pods(entry, now) or ready(entry)
 
 
-def _held(entry: WorkloadEntry, now: float) -> list[Instruction]:
+def _stalled_pods(entry: WorkloadEntry, now: float) -> list[Instruction]:
     """Some pods have waited for a while for what others do on their node."""
     held = [one for one in entry.held.values() if now - one.since >= _HELD_LONG]
     if not held:
@@ -103,4 +103,4 @@ def _ready_before(observed: ObservedWorkload | None) -> bool:
     """Whether pods that are not ready now were since the admission."""
     if observed is None:
         return False
-    return names.unready_at(observed.conditions, names.since(observed.conditions, names.ADMITTED)) is not None
+    return names.unready_at(observed.conditions, names.true_since(observed.conditions, names.ADMITTED)) is not None

@@ -26,7 +26,7 @@ from ungater.model.actions import (
     Delete,
     Dequeue,
     EmitEvent,
-    Free,
+    FreeCapacity,
     Instruction,
     ReconcileContext,
     Release,
@@ -71,7 +71,7 @@ def _said_again(entry: WorkloadEntry) -> list[Instruction]:
 def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     owner = entry.job
     if owner.over or (entry.removing and entry.observed is not None):
-        return _over(entry, rules, wall)
+        return _finish_job(entry, rules, wall)
     # Asked before there is a Workload: a job that is not ours gets none.
     if (told := left_alone(entry, rules.keys)) is not None:
         return _left_to_others(entry, told, rules, now, wall)
@@ -119,7 +119,7 @@ def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
     if made.mixed:
         told = waits(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)
         return [Dequeue(), *told, *as_made.made_again(entry, made.mixed, rules, now)]
-    if (why := hindered(entry, rules)) is not None:
+    if (why := why_not_placed(entry, rules)) is not None:
         return [Dequeue(), *waits(entry, *why, now)]
     missing = awaited(entry, doubted=rules.doubted(entry.job.namespace, now), wall=wall)
     if missing is None:
@@ -190,12 +190,12 @@ def _adopted(entry: WorkloadEntry) -> list[Instruction]:
     return [UpdateOwners()] if owners < min(OWNERS, len(members)) else []
 
 
-def _over(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Instruction]:
+def _finish_job(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Instruction]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
     observed, over = entry.observed, entry.job.over
     if (over == GONE or entry.removing) and observed is not None:
-        return [Dequeue(), Remove(), Free()]  # other pods may come, and would find what is stored
-    done: list[Instruction] = [Dequeue(), Free()]
+        return [Dequeue(), Remove(), FreeCapacity()]  # other pods may come, and would find what is stored
+    done: list[Instruction] = [Dequeue(), FreeCapacity()]
     if over in {"Deleted", GONE} or observed is None:
         return done
     found = condition(observed.conditions, names.FINISHED)
@@ -245,7 +245,7 @@ def _left_to_others(
     """
     if entry.admission is None or entry.left or any(_stays(pod, entry, rules.keys) for pod in entry.pods.values()):
         return [Dequeue(), told, *_evicted_all_the_same(entry, rules, now, wall)]
-    gives = Release(names.nothing_held(told.reason, told.message)) if entry.observed is not None else Free()
+    gives = Release(names.nothing_held(told.reason, told.message)) if entry.observed is not None else FreeCapacity()
     return [Dequeue(), told, gives]
 
 
@@ -258,7 +258,7 @@ def _evicted_all_the_same(entry: WorkloadEntry, rules: ReconcileContext, now: fl
     return lifecycle.decide(entry, rules, now, wall)
 
 
-def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
+def why_not_placed(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
     """Why the job cannot be placed as it stands, whatever is free."""
     owner = entry.job
     wrong = owner.request if isinstance(owner.request, RequestError) else owner.held_off

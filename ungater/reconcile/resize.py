@@ -61,19 +61,19 @@ def give_back(
         # Of these two it is known all the same: pods that did not come in time, and pods of another queue.
         if wrong and not (pod_set.name in entry.late or pod_set.name in entry.barred):
             continue  # how many are to come is not known
-        wanted = max(entry.wanted(pod_set), entry.there(pod_set)) if wrong else entry.wanted(pod_set)
+        wanted = max(entry.wanted(pod_set), entry.count_existing(pod_set)) if wrong else entry.wanted(pod_set)
         if pod_set.name in counted:
             slots, kept = entry.slots_in[pod_set.name], counted[pod_set.name]
             if wanted >= slots.total:
                 continue
             give = surplus(slots, kept, wanted, entry.layers_of(pod_set))
             # No slot that a pod holds is in `give`, so the smaller admission is true the moment it is stored.
-            smaller = slots.without(give)
+            smaller = slots.without_slots(give)
             if give:
                 return _shrink(entry, pod_set, smaller, smaller.total, now)
         else:
             # Without slots, quota is all that is held: as long as a pod exists it is paid for, wanted or not.
-            keep = max(wanted, entry.there(pod_set))
+            keep = max(wanted, entry.count_existing(pod_set))
             if keep < entry.admitted(pod_set.name):
                 return _shrink(entry, pod_set, None, keep, now)
     for pod_set in entry.job.pod_sets if not wrong else ():

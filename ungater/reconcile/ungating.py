@@ -89,13 +89,13 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     counted = {
         pod_set.name: tally(
             slots,
-            [pod for pod in entry.pods_of(pod_set) if pod.metadata.uid not in others],
+            [pod for pod in entry.pods_of_pod_set(pod_set) if pod.metadata.uid not in others],
             entry.expectations,
             gate=keys.gate,
             mark=keys.workload,
             workload=entry.job.workload,
             now=now,
-            rank=pod_set.rank,
+            rank=pod_set.rank_of_pod,
             dead=rules.dead,
             first=rules.unkept(entry) if moving else None,
         )
@@ -106,7 +106,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         # Before slots are given away below: each pod that runs without a slot here takes one of those that look free.
         _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
     looks = [
-        _PodSetUngating.of(entry, pod_set, counted[pod_set.name], late, rules, now, made.kinds)
+        _PodSetUngating.from_pod_set(entry, pod_set, counted[pod_set.name], late, rules, now, made.kinds)
         for pod_set in pod_sets
         if pod_set.name in counted
     ]
@@ -147,7 +147,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
             or _say_why(entry, barred, rules, now)
             or _say_volumes(entry, looks, now)
             or _say_let_go(entry, late, now, moving=stuck)
-            or _say(entry, looks, now)
+            or _report_gated(entry, looks, now)
         ),
     ]
 
@@ -228,7 +228,7 @@ def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> Non
     So do those that are to go and have not gone yet, outside all slots or as too many in theirs: no more pods run than
     were admitted.
     """
-    free = counted.free(slots)
+    free = counted.free_slots(slots)
     at = [slots.of_selector(pod.spec.node_selector) for pod in left]
     outside = sum(slots.of_selector(pod.spec.node_selector) is None for pod in counted.moved)
     surplus = sum(max(0, used - slot.count) for slot, used in zip(slots.slots, counted.used, strict=True))
@@ -261,7 +261,7 @@ def _let_go(
         if pod_set.name in entry.slots_in:
             continue
         left, waiting = entry.admitted(pod_set.name) - len(entry.left_of(pod_set.name)), []
-        for pod in entry.pods_of(pod_set):
+        for pod in entry.pods_of_pod_set(pod_set):
             expectation = entry.expectations.get(pod.metadata.uid)
             if finished(pod) or (expectation is not None and expectation.gone):
                 continue
@@ -275,7 +275,7 @@ def _let_go(
                 waiting.append(pod)
         waiting.sort(key=lambda pod: pod.metadata.name)
         for pod in waiting[: max(0, left)]:
-            if (bar := Barred.of(entry, pod_set.name, pod, rules, more)) is None:
+            if (bar := Barred.find_bar(entry, pod_set.name, pod, rules, more)) is None:
                 done.append(Ungate(pod, ANYWHERE))
             else:
                 barred.append(bar)
@@ -303,7 +303,7 @@ class _PodSetUngating(msgspec.Struct, frozen=True):
         return self.counted.used[index] > self.slots.slots[index].count
 
     @classmethod
-    def of(  # noqa: PLR0917
+    def from_pod_set(  # noqa: PLR0917
         cls,
         entry: WorkloadEntry,
         pod_set: PodSetView,
@@ -318,12 +318,19 @@ class _PodSetUngating(msgspec.Struct, frozen=True):
         layers, choices = entry.layers_of(pod_set), rules.choices(entry, slots, counted.waiting)
         only = {uid: choice.slots for uid, choice in choices.items()}
         placed = assign(
-            counted.waiting, counted.free(slots), slots, pod_set.position, taken, layers, pod_set.rank, only
+            counted.waiting,
+            counted.free_slots(slots),
+            slots,
+            pod_set.position,
+            taken,
+            layers,
+            pod_set.rank_of_pod,
+            only,
         )
-        lost = _lost(entry, pod_set, slots, counted, placed, rules)
-        refused = _refused(slots, counted, placed, rules.avoided(entry, pod_set, now))
+        lost = _lost_slots(entry, pod_set, slots, counted, placed, rules)
+        refused = _refused_slots(slots, counted, placed, rules.avoided(entry, pod_set, now))
         stuck = let_go.moves_of(entry, slots, counted, late)
-        volumes = VolumeSlots.of(slots, counted, placed, choices)
+        volumes = VolumeSlots.from_choices(slots, counted, placed, choices)
         # The last one wins where a slice is in several: of a lost or stuck slice more slots move than the free ones.
         moves = tuple(sorted({**volumes.moves, **refused, **stuck, **lost}.items()))
         # Of slots that others of their slice leave for their volumes, the rest stays.
@@ -350,7 +357,7 @@ def _bars(
         kind = kinds.get(pod.metadata.uid)
         if kind in free:
             continue
-        if (bar := Barred.of(entry, pod_set.name, pod, rules, more)) is not None:
+        if (bar := Barred.find_bar(entry, pod_set.name, pod, rules, more)) is not None:
             found[pod.metadata.uid] = bar
         # Claims are made for each pod by itself: equal specs may have claims that ask for different devices.
         elif kind is not None and not pod.spec.resource_claims:
@@ -363,7 +370,7 @@ def _urgent(look: _PodSetUngating) -> bool:
     return bool(look.lost or look.refused or look.stuck)
 
 
-def _lost(  # noqa: PLR0917
+def _lost_slots(  # noqa: PLR0917
     entry: WorkloadEntry,
     pod_set: PodSetView,
     slots: PodSetSlots,
@@ -380,13 +387,13 @@ def _lost(  # noqa: PLR0917
     return {index: left for index in lost if (left := slots.slots[index].count - counted.bound[index]) > 0}
 
 
-def _refused(
+def _refused_slots(
     slots: PodSetSlots, counted: Tally, placed: Sequence[tuple[Pod, int]], avoided: Collection[str]
 ) -> dict[int, int]:
     """Slots on nodes that refused such a pod, as far as pods need them and none holds them: slice -> how many."""
     if not avoided:
         return {}
-    free = counted.free(slots)
+    free = counted.free_slots(slots)
     return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
 
 
@@ -512,7 +519,7 @@ def _warn(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> lis
     return said
 
 
-def _say(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Instruction]:
+def _report_gated(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Instruction]:
     """PodsReady, and why pods are still gated where some are."""
     owner = entry.job
     astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]

@@ -28,7 +28,7 @@ class VolumeSlots(msgspec.Struct, frozen=True):
     moves: Mapping[int, int] = msgspec.field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_choices(
         cls,
         slots: PodSetSlots,
         counted: Tally,
@@ -38,7 +38,7 @@ class VolumeSlots(msgspec.Struct, frozen=True):
         """``placed``: the pods that get a slot now; ``choices``: of pods that may not go to all slots, by uid."""
         if not choices:
             return cls()
-        free, gone = counted.free(slots), {pod.metadata.uid for pod, _ in placed}
+        free, gone = counted.free_slots(slots), {pod.metadata.uid for pod, _ in placed}
         for _, index in placed:
             free[index] -= 1
         stays = [pod for pod in counted.waiting if pod.metadata.uid in choices and pod.metadata.uid not in gone]
@@ -63,8 +63,11 @@ def message_of(entry: WorkloadEntry, found: Sequence[VolumeSlots]) -> tuple[Reas
     if unready:
         pod, why = min(unready, key=lambda one: one[0].metadata.name)
         if _by_claims(pod):
-            return Reason.RESOURCE_CLAIMS_NOT_COUNTED, f"pod {_named(pod, len(unready))} waits for its claims: {why}"
-        return Reason.VOLUME_NOT_READY, f"pod {_named(pod, len(unready))} waits for its volumes: {why}"
+            return (
+                Reason.RESOURCE_CLAIMS_NOT_COUNTED,
+                f"pod {_name_and_more(pod, len(unready))} waits for its claims: {why}",
+            )
+        return Reason.VOLUME_NOT_READY, f"pod {_name_and_more(pod, len(unready))} waits for its volumes: {why}"
     astray = [pod for each in found for pod in each.astray]
     if not astray:
         return None
@@ -77,7 +80,7 @@ def message_of(entry: WorkloadEntry, found: Sequence[VolumeSlots]) -> tuple[Reas
         where = f"there is no other place: {entry.refused.message}"
     return (
         Reason.CLAIM_NODE_AFFINITY if _by_claims(first) else Reason.VOLUME_NODE_AFFINITY,
-        f"the {what} of pod {_named(first, len(astray))} reach none of the free slots; {where}",
+        f"the {what} of pod {_name_and_more(first, len(astray))} reach none of the free slots; {where}",
     )
 
 
@@ -86,5 +89,5 @@ def _by_claims(pod: Pod) -> bool:
     return pod.spec.volumes is None
 
 
-def _named(pod: Pod, count: int) -> str:
+def _name_and_more(pod: Pod, count: int) -> str:
     return pod.metadata.name + (f" (and {count - 1} more)" if count > 1 else "")

@@ -12,7 +12,7 @@ def realigned(texts: list[str]) -> str:
     return f"{many} to other nodes: {'; '.join(texts[:3])}"
 
 
-def together(gone: int, total: int, gains: list[str]) -> str:
+def less_spread_message(gone: int, total: int, gains: list[str]) -> str:
     """It gets less spread."""
     return f"it comes together: {gone} of its {total} pods move{'s' if gone == 1 else ''}, for {', '.join(gains)}"
 

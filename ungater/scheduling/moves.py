@@ -24,7 +24,7 @@ from queueing.moves import LOOK, LOOKED_AT, SEARCHES, MoveLog, MoveRules, MoveTu
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
 from ungater.model.move_request import MoveRequest
@@ -68,7 +68,7 @@ class Moves:
         replace: Callable[[WorkloadEntry, AssumedAdmission, News], None],
         say: Callable[[WorkloadEntry, tuple[WantedCondition, ...]], None],
         *,
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         recorder: EventRecorder,
         clock: Clock,
     ) -> None:
@@ -94,16 +94,16 @@ class Moves:
         self._next = now + LOOK
         self._remember(now)
         self._answer_requests(now)
-        for claim in self._rooms.due(self._cache.queues, now):
+        for claim in self._rooms.due_claims(self._cache.queues, now):
             with self._cache.guard("workload", claim.key):
                 # Asked for each of them: the one before may have used up what is left of this hour.
-                if most := self._log.left(now):
+                if most := self._log.moves_left(now):
                     self._make_room(claim, most, now)
-        if not self._log.left(now):
+        if not self._log.moves_left(now):
             return
         searches = 0
         for entry in self._in_turn(now)[:LOOKED_AT]:
-            if searches >= SEARCHES or not self._log.left(now):
+            if searches >= SEARCHES or not self._log.moves_left(now):
                 return
             with self._cache.guard("workload", entry.key):
                 searches += self._try(entry, now)
@@ -120,7 +120,7 @@ class Moves:
             entry = cache.entries.of_workload(key)
             return entry is not None and not relocation.kept(cache, entry, grant)
 
-        self._rooms.note(cache.queues, claim, now)
+        self._rooms.record_search(cache.queues, claim, now)
         found = make_room(
             cache.state, cache.queues, claim, most, asks=asks, allows=allows, priority=self._rules.room_priority
         )
@@ -158,8 +158,8 @@ class Moves:
     def _asked_for(self, entry: WorkloadEntry, request: MoveRequest, now: float) -> Move | WantedCondition:
         """The move, or what is said instead."""
         cache, reason = self._cache, Reason.PENDING
-        why = relocation.hindered(cache, entry)
-        if not self._log.left(now, asked=True):
+        why = relocation.why_not_relocated(cache, entry)
+        if not self._log.moves_left(now, asked=True):
             reason, why = Reason.MOVES_USED_UP, move_messages.used_up(self._rules.per_hour)
         found = None if why else relocation.moved_to(cache, entry, request.nodes)
         if isinstance(found, Refusal):
@@ -175,17 +175,17 @@ class Moves:
     def _remember(self, now: float) -> None:
         """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
         known = self._cache.queues.entries
-        self._turns.keep(known)
+        self._turns.keep_known(known)
         self._before = {key: held for key, held in self._before.items() if key in known}
         if self._remembered:
             return
         self._remembered = True
         for entry in self._cache.entries.values():
-            said = _said(entry)
+            said = _move_condition(entry)
             at = moment(said.last_transition_time) if said is not None and _counts(said) else None
             if at is not None:
                 # The clock of whoever led before may be ahead of this one.
-                self._log.saw(entry.key, min(at, now), now)
+                self._log.record_stored_move(entry.key, min(at, now), now)
 
     def _in_turn(self, now: float) -> list[WorkloadEntry]:
         """Who wants to be moved, in order (`MoveTurns`)."""
@@ -208,13 +208,13 @@ class Moves:
 
     def _has_rested(self, entry: WorkloadEntry, now: float) -> bool:
         observed = entry.observed
-        since = conditions.since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
+        since = conditions.true_since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
         return since is not None and self._log.rested(entry.key, since, now)
 
     def _try(self, entry: WorkloadEntry, now: float) -> bool:
         """Begin a move of one that wants it; True where places were searched for."""
-        if relocation.hindered(self._cache, entry):
-            self._turns.note(entry.key, now)
+        if relocation.why_not_relocated(self._cache, entry):
+            self._turns.record_vain_search(entry.key, now)
             return False
         free, until = self._cache.queues.freed_so_far(entry.key), 0.0
         # Made one at a time: the second search is saved where the first move begins.
@@ -224,7 +224,7 @@ class Moves:
                 return True
             until = now + FORBIDDEN
             log.debug("not moved", workload=entry.key, reason=str(move.reason), message=why)
-        self._turns.note(entry.key, now, free, until)
+        self._turns.record_vain_search(entry.key, now, free, until)
         return True
 
     def _found(self, entry: WorkloadEntry) -> Iterator[Move]:
@@ -234,60 +234,62 @@ class Moves:
         if unkept and (grant := relocation.realigned(cache, entry, unkept)) is not None:
             texts = [f"pod {entry.pods[uid].metadata.name} {why}" for uid, why in sorted(unkept.items())]
             yield Move(grant, Reason.REALIGNED, move_messages.realigned(texts))
-        if self._rules.together and (grant := relocation.together(cache, entry)) is not None:
+        if self._rules.together and (grant := relocation.gather_pod_sets(cache, entry)) is not None:
             yield Move(grant, Reason.TOGETHER, _fewer(entry, grant))
 
     def _begin(self, entry: WorkloadEntry, move: Move, now: float) -> None:
-        self._log.begin(entry.key, now, asked=move.reason == Reason.DEFRAGMENTED)
-        self._turns.forget(entry.key)
+        self._log.begin_move(entry.key, now, asked=move.reason == Reason.DEFRAGMENTED)
+        self._turns.forget_turn(entry.key)
         if entry.grant is not None:
             # Before `_replace`, after which the entry holds the new places.
             self._before[entry.key] = entry.grant
         wanted = (WantedCondition(conditions.MOVING, True, move.reason, move.message),)
-        told = partial(self._tell, entry, move.reason, move.message, "begun")
+        told = partial(self._emit_move, entry, move.reason, move.message, "begun")
         self._replace(entry, move.grant, News(wanted, told))
 
     def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str, ending: Iterable[Pod] = ()) -> bool:
         """These pods of one that is moved do not go: they get the places back where they are. False: not now.
 
         Until the move is `GIVEN_UP` it may be spread no wider then than it was (after a restart nobody knows where
-        that was: than it is to be), and who goes as a whole comes back as a whole. After that see `give_up`.
+        that was: than it is to be), and who goes as a whole comes back as a whole. After that see `give_up_move`.
         """
-        pods, said, late = list(pods), _said(entry), self._left(entry) <= 0
+        pods, said, late = list(pods), _move_condition(entry), self._seconds_left(entry) <= 0
         # Before the time is over, those that end already are taken to go.
         grant = old_places.restored(self._cache, entry, [*pods, *(self._lingering(ending) if late else ())])
         if grant is None or entry.grant is None or said is None:
             return False
         if not late and self._scattered(entry, entry.grant, grant, len(pods)):
             return False
-        self._end(entry, said, grant, Reason.EVICTION_BLOCKED, why)
+        self._end_move(entry, said, grant, Reason.EVICTION_BLOCKED, why)
         return True
 
-    def give_up(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str, ending: Iterable[Pod] = ()) -> float:
+    def give_up_move(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str, ending: Iterable[Pod] = ()) -> float:
         """Ten minutes after it began it holds no places for two: seconds until this is to be asked again; 0: over.
 
         It holds the places then where pods of it are, and for those that are to come what is left of the new ones.
         ``pods``: of old places, not asked to go; ``ending``: asked, of which those stay too that take long. Nothing
         where one of them gets no place: then as many pods are in the new ones as there are, and none is kept empty.
         """
-        if (left := self._left(entry)) > 0:
+        if (left := self._seconds_left(entry)) > 0:
             return left
-        ending, said = list(ending), _said(entry)
+        ending, said = list(ending), _move_condition(entry)
         stay = [*pods, *self._lingering(ending)]
         grant = old_places.restored(self._cache, entry, stay) if stay else None
         if grant is None or said is None:
             return SPARE if ending else 0.0
-        self._end(entry, said, grant, Reason.PODS_NOT_READY, why)
+        self._end_move(entry, said, grant, Reason.PODS_NOT_READY, why)
         return 0.0
 
-    def _end(self, entry: WorkloadEntry, said: Condition, grant: AssumedAdmission, reason: Reason, why: str) -> None:
+    def _end_move(
+        self, entry: WorkloadEntry, said: Condition, grant: AssumedAdmission, reason: Reason, why: str
+    ) -> None:
         """What did not go stays where it is, and the workload is left alone from now on, as after a move."""
-        self._log.end(entry.key, self._clock.now())
+        self._log.end_move(entry.key, self._clock.now())
         mark = move_request.mark_in(said.message)
         text = move_messages.given_up(mark, why)
         wanted = (WantedCondition(conditions.MOVING, False, reason, text),)
         outcome = "blocked" if reason == Reason.EVICTION_BLOCKED else "late"
-        self._replace(entry, grant, News(wanted, partial(self._tell, entry, reason, text, outcome)))
+        self._replace(entry, grant, News(wanted, partial(self._emit_move, entry, reason, text, outcome)))
 
     def _lingering(self, ending: Iterable[Pod]) -> list[Pod]:
         """Those that end, and not soon: whoever deletes a pod says how long that may take."""
@@ -299,25 +301,25 @@ class Moves:
         if as_one(entry) and stay < sum(part.count for part in held.assignments):
             return True
         before = self._before.get(entry.key, held)
-        return old_places.wider(entry, (before.assignments, held.assignments), back.assignments)
+        return old_places.is_wider_than_before(entry, (before.assignments, held.assignments), back.assignments)
 
-    def _left(self, entry: WorkloadEntry) -> float:
+    def _seconds_left(self, entry: WorkloadEntry) -> float:
         """Seconds until its move is `GIVEN_UP`; it began when its Workload tells, or when this process knows.
 
         A tenant may have deleted the Workload since: the one that is written again tells of a later moment.
         """
-        now, said = self._clock.now(), _said(entry)
+        now, said = self._clock.now(), _move_condition(entry)
         told = moment(said.last_transition_time) if said is not None else None
         known = (at for at in (told, self._log.began(entry.key)) if at is not None)
         return min(known, default=now) + GIVEN_UP - now
 
-    def _tell(self, entry: WorkloadEntry, reason: Reason, message: str, outcome: str) -> None:
+    def _emit_move(self, entry: WorkloadEntry, reason: Reason, message: str, outcome: str) -> None:
         self._metrics.moves.labels(str(reason), outcome).inc()
         emit(self._recorder, entry, "Normal", reason, "Move", message=message)
         log.info("moves" if outcome == "begun" else "moves no more", workload=entry.key, message=message)
 
 
-def _said(entry: WorkloadEntry) -> Condition | None:
+def _move_condition(entry: WorkloadEntry) -> Condition | None:
     """What its Workload tells of its last move."""
     return condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
 
@@ -344,4 +346,4 @@ def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
             for depth, (then, now) in enumerate(zip(spread(old, level), spread(part, level), strict=True))
             if now < then
         ]
-    return move_messages.together(gone, total, gains)
+    return move_messages.less_spread_message(gone, total, gains)

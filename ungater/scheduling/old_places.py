@@ -22,7 +22,9 @@ def level(owned: PodSetView, part: Assignment) -> str | None:
     return part.levels[-1] if owned.request.auto else owned.request.level
 
 
-def wider(entry: WorkloadEntry, before: Sequence[Sequence[Assignment]], after: Sequence[Assignment]) -> bool:
+def is_wider_than_before(
+    entry: WorkloadEntry, before: Sequence[Sequence[Assignment]], after: Sequence[Assignment]
+) -> bool:
     """Whether a pod set would use more domains than in any of ``before``, of a level down to what it asks for."""
     most: dict[str, list[tuple[int, ...]]] = {}
     owners = {owned.name: owned for owned in entry.job.pod_sets}
@@ -48,7 +50,7 @@ def restored(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> Assumed
         back.setdefault(entry.pod_set_of(pod), []).append(pod)
     parts = []
     for held in grant.assignments:
-        part, slots = admission.part(held.pod_set), entry.slots_in.get(held.pod_set)
+        part, slots = admission.pod_set_named(held.pod_set), entry.slots_in.get(held.pod_set)
         there = back.get(held.pod_set)
         if part is None or slots is None or not there:
             parts.append(held)

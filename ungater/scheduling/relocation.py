@@ -14,7 +14,7 @@ Rules
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from engine.cluster.assignment import Assignment, without
+from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.tree import Path
 from engine.model import PodSet, Policy
 from engine.placement.relocate import away, gather, gather_all, relocate
@@ -41,7 +41,7 @@ Found = Assignment | Refusal | None
 Search = Callable[[PodSetView, PodSet, Assignment], Found]
 
 
-def hindered(cache: Cache, entry: WorkloadEntry) -> str:
+def why_not_relocated(cache: Cache, entry: WorkloadEntry) -> str:
     """Why a workload is not moved now; "" where it may be."""
     observed = entry.observed
     if observed is None or entry.admission is None or entry.grant is None or not entry.slots_in or entry.job.over:
@@ -63,11 +63,11 @@ def _hindered(cache: Cache, entry: WorkloadEntry, observed: ObservedWorkload) ->
         return "its pods have devices of resource claims, and such pods are not moved"
     if entry.job.whole and _has_fellows(cache, entry):
         return "its PodGroup has pods of others too, and all pods of a group move together"
-    if cache.device_claims.hindrance(entry) is not None:
+    if cache.device_claims.device_hindrance(entry) is not None:
         return "its pods have devices that are not counted, and would wait elsewhere"
     if not _steady(cache, entry):
         return "not all of its pods run in their slots and are ready"
-    return moves.hindered(cache.queues, entry.key)
+    return moves.why_not_moved(cache.queues, entry.key)
 
 
 def _has_fellows(cache: Cache, entry: WorkloadEntry) -> bool:
@@ -95,13 +95,13 @@ def _steady(cache: Cache, entry: WorkloadEntry) -> bool:
 
 def unmovable(cache: Cache, entry: WorkloadEntry) -> str:
     """Why a workload is not moved now wherever all of it were to go; "" where it may be. Without budgets and places."""
-    return hindered(cache, entry) or _bound(entry, entry.pods.values())
+    return why_not_relocated(cache, entry) or _why_bound(entry, entry.pods.values())
 
 
-def together(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | None:
+def gather_pod_sets(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | None:
     """Fewer domains for pod sets that prefer a level and are spread; None where that is not so, or there is no room."""
     if as_one(entry):
-        return _whole(entry, gather_all(cache.state, entry.key, _pod_sets(cache, entry)))
+        return _grant_with(entry, gather_all(cache.state, entry.key, _pod_sets(cache, entry)))
     found = _searched(cache, entry, lambda _, pod_set, _held: gather(cache.state, entry.key, pod_set))
     return found if isinstance(found, AssumedAdmission) else None
 
@@ -139,7 +139,7 @@ def realigned(cache: Cache, entry: WorkloadEntry, pods: Mapping[str, str]) -> As
         mine[slots.slots[index].values] = mine.get(slots.slots[index].values, 0) + 1
 
     if as_one(entry):
-        return _whole(entry, away(cache.state, entry.key, _pod_sets(cache, entry)))
+        return _grant_with(entry, away(cache.state, entry.key, _pod_sets(cache, entry)))
 
     def search(owned: PodSetView, pod_set: PodSet, _: Assignment) -> Found:
         return relocate(cache.state, entry.key, pod_set, gone[owned.name]) if owned.name in gone else None
@@ -161,7 +161,7 @@ def moved_to(
             for node, _ in piece.nodes
         )
         found = None if there else away(cache.state, entry.key, _pod_sets(cache, entry), nodes)
-        return found if isinstance(found, Refusal) else _whole(entry, found)
+        return found if isinstance(found, Refusal) else _grant_with(entry, found)
 
     def search(owned: PodSetView, pod_set: PodSet, held: Assignment) -> Found:
         only = nodes.get(owned.name)
@@ -196,7 +196,7 @@ def _pod_sets(cache: Cache, entry: WorkloadEntry) -> list[PodSet]:
     ]
 
 
-def _whole(entry: WorkloadEntry, found: tuple[Assignment, ...] | Refusal | None) -> AssumedAdmission | None:
+def _grant_with(entry: WorkloadEntry, found: tuple[Assignment, ...] | Refusal | None) -> AssumedAdmission | None:
     """What it would hold with these instead; None where there are none."""
     if entry.grant is None or found is None or isinstance(found, Refusal):
         return None
@@ -210,7 +210,7 @@ def leaving(entry: WorkloadEntry, grant: AssumedAdmission) -> dict[str, dict[Pat
     """By pod set the slots that a workload would leave."""
     before = entry.grant.assignments if entry.grant is not None else ()
     found: dict[str, dict[Path, int]] = {}
-    for part in without(before, grant.assignments):
+    for part in slots_removed(before, grant.assignments):
         for one in part.slices:
             found.setdefault(part.pod_set, {})[one.values] = one.count
     return found
@@ -222,10 +222,10 @@ def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
     count = sum(sum(one.values()) for one in gone.values())
     if not cache.queues.budgets.allows(entry.key, count):
         return f"a PodDisruptionBudget does not let {count} of its pods go now"
-    return _bound(entry, _in_slots(entry, gone))
+    return _why_bound(entry, _in_slots(entry, gone))
 
 
-def _bound(entry: WorkloadEntry, pods: Iterable[Pod]) -> str:
+def _why_bound(entry: WorkloadEntry, pods: Iterable[Pod]) -> str:
     """Why one of these pods may not go, of those that have not finished; "" where all may."""
     # Pods of a ReplicaSet are counted one for one only where it is the workload's owner itself, and not in a pod group.
     makers = MADE_ANEW | {REPLICA_SET} if (entry.job.kind, entry.job.api_version) == REPLICA_SET else MADE_ANEW

@@ -40,7 +40,7 @@ def message_of(cache: Cache, entry: WorkloadEntry, admission: Admission, message
     """Where its pods go, for people; ``message``: what queueing says of it, for one with a queue."""
     where = []
     for pod_set in entry.job.pod_sets:
-        part = admission.part(pod_set.name)
+        part = admission.pod_set_named(pod_set.name)
         if part is not None and part.slots is not None:
             named = f"{pod_set.name}: " if len(admission.parts) > 1 else ""
             where.append(named + messages.admitted(part.slots, pod_set_in(cache, entry, pod_set, part.slots.levels)))
@@ -49,11 +49,13 @@ def message_of(cache: Cache, entry: WorkloadEntry, admission: Admission, message
 
 def reclaimed(entry: WorkloadEntry, admission: Admission) -> dict[str, int]:
     """How many pods of each pod set need no room any more."""
-    left = {one.name: one.full - part.count for one in entry.job.pod_sets if (part := admission.part(one.name))}
+    left = {
+        one.name: one.full - part.count for one in entry.job.pod_sets if (part := admission.pod_set_named(one.name))
+    }
     return {name: count for name, count in left.items() if count > 0}
 
 
-def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
+def replace_lost_slots(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
     """Other slots for those that are lost, in the same required domain; the others stay where they are.
 
     Changes nothing.
@@ -69,7 +71,7 @@ def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
         for owned in entry.job.pod_sets:
             if owned.name not in entry.lost or owned.name not in entry.slots_in:
                 continue
-            found = _moved(cache, entry, owned)
+            found = _replace_slots(cache, entry, owned)
             if isinstance(found, Refusal):  # a node that was lost may come back
                 return msgspec.structs.replace(found, reason=Reason.DOES_NOT_FIT) if found.reason in NEVER else found
             others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
@@ -106,7 +108,7 @@ def anew(cache: Cache, entry: WorkloadEntry, templates: Mapping[str, PodTemplate
     checkpoint = state.begin()
     try:
         # What it holds itself is free for it, as all of it is placed again.
-        state.release(entry.key)
+        state.release_workload(entry.key)
         parts: list[Assignment] = []
         for flavor in dict.fromkeys(part.flavor for part in grant.assignments):
             pod_sets = tuple(
@@ -126,7 +128,7 @@ def anew(cache: Cache, entry: WorkloadEntry, templates: Mapping[str, PodTemplate
     return msgspec.structs.replace(grant, assignments=tuple(parts))
 
 
-def _moved(cache: Cache, entry: WorkloadEntry, owned: PodSetView) -> Assignment | Refusal:
+def _replace_slots(cache: Cache, entry: WorkloadEntry, owned: PodSetView) -> Assignment | Refusal:
     state, queued, name = cache.state, bool(entry.job.queue), owned.name
     slots, lost = entry.slots_in[name], entry.lost[name]
     whole = [slots.slots[at] for at, count in lost if at < len(slots.slots) and count == slots.slots[at].count]
@@ -134,27 +136,27 @@ def _moved(cache: Cache, entry: WorkloadEntry, owned: PodSetView) -> Assignment 
         # By rank order, which tells what is lost of each slice.
         pod_set = pod_set_in(cache, entry, owned, slots.levels, slots.total)
         return replace(state, entry.key, pod_set, {slot.node for slot in whole})
-    part = entry.admission.part(name) if entry.admission is not None else None
+    part = entry.admission.pod_set_named(name) if entry.admission is not None else None
     if part is None:
         raise AssertionError(f"{entry.key}: pod set {name} is not admitted")
-    kept = slots.without({index: count for index, count in lost if index < len(slots.slots)})
+    kept = slots.without_slots({index: count for index, count in lost if index < len(slots.slots)})
     want = slots.total if queued else max(entry.wanted(owned), slots.total)
     pod_set = pod_set_in(cache, entry, owned, slots.levels, want)
     others = [one for one in state.assignments(entry.key).values() if one.pod_set != name]
     checkpoint = state.begin()
     try:
         if kept.total:
-            state.restore(entry.key, [*others, cache.reservations.assignment(entry, part, kept)])
+            state.restore_slots(entry.key, [*others, cache.reservations.assignment(entry, part, kept)])
             return extend(state, entry.key, pod_set, want - kept.total)
         state.reserve(entry.key, others)
-        pod_set = _beside(pod_set, others, entry)
+        pod_set = _held_to_domain(pod_set, others, entry)
         placed = place(state, WorkloadRequest(entry.key, (pod_set,), (slots.flavor,) if queued else ()))
         return placed if isinstance(placed, Refusal) else placed.assignments[0]
     finally:
         state.rollback(checkpoint)
 
 
-def _beside(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry) -> PodSet:
+def _held_to_domain(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry) -> PodSet:
     """A pod set without any slots left, held to the required domain of those that it shares a group with."""
     names = {one.name for one in entry.job.pod_sets if one.request is not None and one.request.group == pod_set.group}
     mate = next((one for one in others if one.pod_set in names and one.slices), None)
@@ -176,7 +178,11 @@ def could_take(nodes: tuple[Unlabeled, ...]) -> str:
 def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
     """Why a job waits, for a person, with the nodes that are left out for now, or lack a label."""
     text = refusal.message
-    refusals = cache.mismatches.listed(entry), cache.refusals.listed(entry), cache.node_refusals.listed()
+    refusals = (
+        cache.mismatches.describe_refusals(entry),
+        cache.refusals.describe_refusals(entry),
+        cache.node_refusals.describe_refusals(),
+    )
     left_out = ", ".join(filter(None, refusals))
     if refusal.reason in {*COUNTED, Reason.NO_NODES} and left_out:
         text += f"; left out for now, because such a pod was refused there: {left_out}"

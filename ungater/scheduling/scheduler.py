@@ -22,14 +22,14 @@ from queueing.moves import NO_MOVES, MoveRules
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
 from queueing.queues.rotation import Rotation, of_namespace
 from ungater.cache.cache import Cache
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model import conditions
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.admission_conditions import admitted_as, is_news, not_ready, pending
 from ungater.scheduling.moves import NO_NEWS, Moves, News
-from ungater.scheduling.replacement import COUNTED, elsewhere, message_of, reclaimed, refused_text
+from ungater.scheduling.replacement import COUNTED, message_of, reclaimed, refused_text, replace_lost_slots
 from ungater.scheduling.stale_reasons import StaleReasons
 from ungater.scheduling.writes import Spawn, Writes
 from ungater.workqueue import backoff
@@ -56,7 +56,7 @@ class Scheduler:
         *,
         spawn: Spawn,
         requeue: Callable[[str, float], None],
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         recorder: EventRecorder,
         clock: Clock,
     ) -> None:
@@ -67,7 +67,9 @@ class Scheduler:
         self._recorder = recorder
         self._clock = clock
         self._writes = Writes(cache, spawn=spawn, requeue=requeue, clock=clock)
-        self.moves = Moves(cache, moves, self.replace, self.say, metrics=metrics, recorder=recorder, clock=clock)
+        self.moves = Moves(
+            cache, moves, self.replace, self.store_conditions, metrics=metrics, recorder=recorder, clock=clock
+        )
         self._stale = StaleReasons(cache.queues)
         self._movers: Rotation[str] = Rotation()  # who may get other slots for lost ones, and was not looked at yet
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
@@ -98,7 +100,7 @@ class Scheduler:
         more = made.more or bool(self._movers)
         if not more:
             self.moves.start_moves()
-        times = (made.next_time, self._stale.next_time())
+        times = (made.next_time, self._stale.next_report_time())
         self.next_time = min((at for at in times if at is not None), default=None)
         return more
 
@@ -120,14 +122,14 @@ class Scheduler:
         for key in (*(one.key for one in made.admitted), *(one.key for one in made.waiting)):
             self._stale.line_changed(key, self._clock.now())
         for gone in made.given_up:
-            self.give_up(gone)
+            self.drop_nomination(gone)
         for admitted in made.admitted:
             self._cache.queues.stores(admitted.key)
-            self._with(admitted.key, partial(self._store, admitted))
+            self._write_in_turn(admitted.key, partial(self._store, admitted))
         for resized in made.resized:
-            self._with(resized.key, partial(self._change, resized.grant, Reason.RESIZED))
+            self._write_in_turn(resized.key, partial(self._change, resized.grant, Reason.RESIZED))
         for plan in made.preempting:
-            self._with(plan.key, partial(self._preempt, plan))
+            self._write_in_turn(plan.key, partial(self._preempt, plan))
         for evict in made.evict:
             self._drain(evict)
         for waiting in made.waiting:
@@ -141,15 +143,15 @@ class Scheduler:
         entry = self._cache.entries.of_workload(failed.key)
         if entry is None:
             return
-        entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), self._clock.monotonic())
+        entry.set_refusal(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), self._clock.monotonic())
         self._requeue(entry.id, 0.0)
 
-    def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[object]]) -> None:
+    def _write_in_turn(self, key: str, write: Callable[[WorkloadEntry], Awaitable[object]]) -> None:
         """Write for an entry, after the writes that are under way for it."""
         entry = self._cache.entries.of_workload(key)
         if entry is None:
             # The job went while the cycle decided: no write follows that would give back what was held for it.
-            self._cache.queues.forget(self._cache.state, key)
+            self._cache.queues.remove_workload(self._cache.state, key)
             self._cache.queues.stored(key)
             return
         self._writes.run(entry, write)
@@ -165,7 +167,7 @@ class Scheduler:
         wanted = (*admitted_as(observed, text, checks), *not_ready(entry))
         more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
         try:
-            done = await self._settle(entry, admitted.grant, admission, wanted, more)
+            done = await self._store_admission(entry, admitted.grant, admission, wanted, more)
         finally:
             self._cache.admissions.stored(entry)
         if done:
@@ -180,14 +182,14 @@ class Scheduler:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
         admission = self._admission(entry, grant)
         text = message_of(self._cache, entry, admission, "")
-        if done := await self._settle(entry, grant, admission, (*admitted_as(None, text, ()), *more), None):
+        if done := await self._store_admission(entry, grant, admission, (*admitted_as(None, text, ()), *more), None):
             self._was_admitted(entry, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
         return done
 
     def _admission(self, entry: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         return self._cache.reservations.admission_of(entry, grant)
 
-    async def _settle(
+    async def _store_admission(
         self,
         entry: WorkloadEntry,
         grant: AssumedAdmission,
@@ -204,7 +206,7 @@ class Scheduler:
             )
 
         def stored() -> None:
-            self._cache.admissions.admit(entry, admission, grant)
+            self._cache.admissions.store_admission(entry, admission, grant)
             entry.succeed()
 
         return await self._writes.store(entry, grant, write, stored)
@@ -236,7 +238,7 @@ class Scheduler:
         )
 
     def _evict(self, entry: WorkloadEntry, plan: Preempting) -> None:
-        entry.refuse(Refused(Reason.PREEMPTING, plan.message))
+        entry.set_refusal(Refused(Reason.PREEMPTING, plan.message))
         emit(self._recorder, entry, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
         log.info("preempts", workload=entry.key, message=plan.message)
         for victim in plan.victims:
@@ -259,18 +261,18 @@ class Scheduler:
         # It holds a plan and no more: nothing runs that would have to be evicted.
         if queued.phase is Phase.NOMINATED:
             self._cache.admissions.forget_assumed(entry)
-            self.give_up(Waiting(evict.key, evict.reason, evict.message))
+            self.drop_nomination(Waiting(evict.key, evict.reason, evict.message))
             return
-        entry.evict_for(lifecycle.Evict(reason=evict.reason, message=evict.message))
+        entry.evict_for(lifecycle.EvictStep(reason=evict.reason, message=evict.message))
         self._requeue(entry.id, 0.0)
 
-    def give_up(self, gone: Waiting) -> None:
+    def drop_nomination(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
         entry = self._cache.entries.of_workload(gone.key)
         self._cache.admissions.stand_down(gone.victims)
         if entry is not None:
-            entry.refuse(Refused(gone.reason, gone.message))
-        self._with(gone.key, partial(self._give_up, gone))
+            entry.set_refusal(Refused(gone.reason, gone.message))
+        self._write_in_turn(gone.key, partial(self._give_up, gone))
 
     def withdraw(self, entry: WorkloadEntry) -> None:
         """Remove a stored plan that is none any more, or a restart would carry it out."""
@@ -280,17 +282,19 @@ class Scheduler:
         if entry.admission is not None:
             planned = growth_of(entry.key) in queues.entries or entry.writes.busy  # a write for it says the same
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
-            self._writes.run(entry, partial(self._say, (), NO_NOMINATION))
+            self._writes.run(entry, partial(self._write_conditions, (), NO_NOMINATION))
 
     async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
         waits = WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message)
-        await self._say(() if gone.grows else (waits,), NO_NOMINATION, entry)
+        await self._write_conditions(() if gone.grows else (waits,), NO_NOMINATION, entry)
 
-    def say(self, entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> None:
+    def store_conditions(self, entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> None:
         """Store conditions of a workload."""
-        self._with(entry.key, partial(self._say, wanted, {}))
+        self._write_in_turn(entry.key, partial(self._write_conditions, wanted, {}))
 
-    async def _say(self, wanted: tuple[WantedCondition, ...], more: Mapping[str, None], entry: WorkloadEntry) -> None:
+    async def _write_conditions(
+        self, wanted: tuple[WantedCondition, ...], more: Mapping[str, None], entry: WorkloadEntry
+    ) -> None:
         observed: ObservedWorkload | None = None
         try:
             if entry.observed is not None:
@@ -327,7 +331,7 @@ class Scheduler:
             self._stale.explain_again(entry.key, refusal, self._clock.now() + left)
             return
         refused = Refused(refusal.reason, refused_text(self._cache, entry, refusal))
-        entry.refuse(refused, now)
+        entry.set_refusal(refused, now)
         if refused != before:
             log.info("waits", workload=entry.key, reason=str(refusal.reason), message=refused.message)
             self._requeue(entry.id, 0.0)
@@ -355,7 +359,7 @@ class Scheduler:
 
     def _move_one(self, key: str) -> None:
         entry = self._cache.entries.of_workload(key)
-        found = None if entry is None else elsewhere(self._cache, entry)
+        found = None if entry is None else replace_lost_slots(self._cache, entry)
         if entry is None or found is None:
             return
         if isinstance(found, Refusal):
@@ -367,7 +371,7 @@ class Scheduler:
         """Hold other slots from now on, and store them."""
         # Held at once: the rest of this cycle must not give the same room to others.
         self._cache.reservations.replace(entry, grant)
-        self._with(entry.key, partial(self._store_other, grant, news))
+        self._write_in_turn(entry.key, partial(self._store_other, grant, news))
 
     async def _store_other(self, grant: AssumedAdmission, news: News, entry: WorkloadEntry) -> None:
         try:

@@ -48,7 +48,7 @@ class StaleReasons(msgspec.Struct):
         if entry is not None and entry.queue in self.queues.lines:
             self._lines.setdefault(entry.queue, max(now, self._told.get(entry.queue, now) + BEHIND))
 
-    def next_time(self) -> float | None:
+    def next_report_time(self) -> float | None:
         """When somebody is to hear something."""
         times = (at for table in (self._heads, self._lines) for at in table.values())
         return min((*times, *(at for at, _ in self._refusals.values())), default=None)

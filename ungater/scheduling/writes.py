@@ -46,7 +46,7 @@ class Writes:
     def run(self, entry: WorkloadEntry, write: Write) -> None:
         """Write for an entry, after the writes that are under way for it."""
         # Before the task runs: no look may decide anything in between.
-        entry.writes.begin()
+        entry.writes.begin_write()
         self._spawn(self._write(entry, write))
 
     async def _write(self, entry: WorkloadEntry, write: Write) -> None:
@@ -138,7 +138,9 @@ class Writes:
     def _failed(self, entry: WorkloadEntry, error: KubeError, *, grows: bool) -> None:
         delay = backoff(entry.count_failure())
         if entry.grant is not None:
-            self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
+            self._cache.reservations.stop_wanting(
+                entry
+            )  # else the room that it gives back would have it tried again at once
         self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
         self._requeue(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))

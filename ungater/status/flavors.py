@@ -94,7 +94,7 @@ class FlavorStatus(msgspec.Struct):
         """Tell and write of one flavor; True where something was written. Raises KubeError."""
         name = seen.metadata.name
         found, odd = unlabeled(self.source.state, name), dict(troubles(self.source.state, name))
-        self._tell(seen, found)
+        self._report_unlabeled(seen, found)
         self._tell_odd(seen, odd)
         try:
             flavor = await self._newest(seen)
@@ -127,7 +127,7 @@ class FlavorStatus(msgspec.Struct):
         tree = self.source.state.tree(flavor.metadata.name)
         return tree.size if tree is not None else 0
 
-    def _tell(self, flavor: ResourceFlavor, found: tuple[Unlabeled, ...]) -> None:
+    def _report_unlabeled(self, flavor: ResourceFlavor, found: tuple[Unlabeled, ...]) -> None:
         name = flavor.metadata.name
         lacking = {one.node: one.missing for one in found[:MOST_TOLD]}
         for node, missing in lacking.items():

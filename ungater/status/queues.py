@@ -64,7 +64,7 @@ class StatusPatch(msgspec.Struct, frozen=True):
         return self.queue.metadata.uid
 
 
-class QueueStatus(msgspec.Struct):
+class QueueStatusLoop(msgspec.Struct):
     """Call `run` as a task of the term of leadership that ``source`` belongs to.
 
     ``idle``: whether nothing better is to be done.

@@ -1,9 +1,9 @@
 """Evicts pods through the Eviction API, so that PodDisruptionBudgets hold.
 
 Rules
-- Who wants a pod gone says so at every look (`evict`); this keeps no plan of its own. What is on its way, was granted
-  a moment ago, or waits after a refusal is not sent again, and the workload is looked at again when the wait is over.
-  So a wish that ended is never carried out late.
+- Who wants a pod gone says so at every look (`request_eviction`); this keeps no plan of its own. What is on its way,
+  was granted a moment ago, or waits after a refusal is not sent again, and the workload is looked at again when the
+  wait is over. So a wish that ended is never carried out late.
 - A budget that refuses delays: doubled each time, and no shorter than the API server asks for. `blocked` says since
   when.
 - An evicted pod is no failure of its Job: a gang of 16 must not use up a `backoffLimit` of 6. So the pod leaves the
@@ -35,7 +35,7 @@ from kube.patches import PatchType
 from kube.resources import PODS
 from ungater.guard import Guard
 from ungater.jobs.failures import counts_by_its_end
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.conditions import moment
 from ungater.model.job_view import is_job
 from ungater.workqueue import backoff
@@ -63,7 +63,7 @@ class Blocked(msgspec.Struct, frozen=True):
 class _Try(msgspec.Struct):
     """What is known of one pod's eviction."""
 
-    uid: str  # of the workload's owner, as given to `evict`
+    uid: str  # of the workload's owner, as given to `request_eviction`
     pod: Pod
     why: str
     overriding: bool = False
@@ -94,7 +94,7 @@ class _Try(msgspec.Struct):
         """A budget refuses it."""
         self.blocked = Blocked(self.blocked.since if self.blocked else now, text)
 
-    def put_off(self, until: float) -> None:
+    def delay_until(self, until: float) -> None:
         """It is not tried again before ``until``."""
         self.not_before = until
 
@@ -109,7 +109,7 @@ class Evictor:
         concurrency: int,
         requeue: Callable[[str, float], None],
         recorder: EventRecorder,
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         guard: Guard,
         clock: Clock,
         job: Callable[[str], Job | None],
@@ -133,7 +133,9 @@ class Evictor:
             for _ in range(self._concurrency):
                 group.create_task(self._work())
 
-    def evict(self, uid: str, pod: Pod, why: str, *, overriding: bool = False, most_grace: int | None = None) -> None:
+    def request_eviction(
+        self, uid: str, pod: Pod, why: str, *, overriding: bool = False, most_grace: int | None = None
+    ) -> None:
         """Evict ``pod`` of workload ``uid`` soon; nothing where that is under way or its next attempt is not due.
 
         ``why`` is for the pod's event and the log. ``overriding``: whatever budgets say. ``most_grace``: seconds that
@@ -165,7 +167,7 @@ class Evictor:
         end = moment(pod.metadata.deletion_timestamp)
         return most is not None and end is not None and end - self._clock.now() > most + SPARE
 
-    def on_pod(self, event: Event[Pod]) -> None:
+    def follow_evicted(self, event: Event[Pod]) -> None:
         """A pod that was evicted may have ended: where it failed, its Job is not to count it."""
         pod = event.new or event.old
         if pod is None or pod.metadata.uid not in self._ending:
@@ -181,7 +183,7 @@ class Evictor:
         found = [self._tries[pod].blocked for pod in self._of.get(uid, ())]
         return min((one for one in found if one is not None), key=lambda one: one.since, default=None)
 
-    def forget(self, uid: str) -> None:
+    def cancel_evictions(self, uid: str) -> None:
         """Nobody wants pods of this workload gone any more."""
         for pod in self._of.pop(uid, set()):
             self._tries.pop(pod, None)
@@ -215,10 +217,10 @@ class Evictor:
                 self._forget_pod(one.pod.metadata.uid)
                 self._requeue(one.uid, GONE_AFTER)
             except KubeError as error:
-                self._refused(one, error)
+                self._handle_refusal(one, error)
             except Exception as error:  # noqa: BLE001  (told by the guard)
                 self._guard.failed("pod", key(one.pod), error)
-                self._refused(one, KubeError(f"{type(error).__name__}: {error}"))
+                self._handle_refusal(one, KubeError(f"{type(error).__name__}: {error}"))
             else:
                 self._granted(one)
 
@@ -292,7 +294,7 @@ class Evictor:
         log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
         self._requeue(one.uid, SEEN_AFTER)
 
-    def _refused(self, one: _Try, error: KubeError) -> None:
+    def _handle_refusal(self, one: _Try, error: KubeError) -> None:
         now, meta = self._clock.monotonic(), one.pod.metadata
         delay = backoff(one.count_failure(), first=FIRST_DELAY, longest=LONGEST_DELAY)
         budget = isinstance(error, TooManyRequests) or _several_budgets(error)
@@ -304,7 +306,7 @@ class Evictor:
             one.block(now, text)
             if isinstance(error, TooManyRequests) and error.retry_after:
                 delay = max(delay, error.retry_after)
-        one.put_off(now + delay)
+        one.delay_until(now + delay)
         self._metrics.evictor.labels("blocked" if budget else "failed").inc()
         log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
         self._requeue(one.uid, delay)

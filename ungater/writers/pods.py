@@ -32,7 +32,7 @@ from kube.resources import EVENTS, PODS
 from kube.told_events import ToldEvent
 from ungater.guard import Guard
 from ungater.jobs.pod_template import Added
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.conditions import shorten
 from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_slots import Expectation, Slot
@@ -72,7 +72,7 @@ class PodWriter:
         timeout: float,
         requeue: Callable[[str, float], None],
         stayed: Callable[[Pod, str], None],
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         recorder: EventRecorder,
         guard: Guard,
         clock: Clock,
@@ -113,13 +113,13 @@ class PodWriter:
         deadline = self._clock.monotonic() + self._timeout
         # Noted here and not by the worker: the next look counts the slot as taken while the patch waits in the queue.
         entry.expectations[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
-        self._later(entry, pod, partial(self._ungate, entry, pod, slot, annotations))
+        self._queue_write(entry, pod, partial(self._ungate, entry, pod, slot, annotations))
 
     def nominate(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """Have kube-scheduler keep room for a gated pod on a node soon; "": on none any more."""
         uid = pod.metadata.uid
         entry.nominated[uid] = NominatedNode.after(entry.nominated.get(uid), node, self._clock.monotonic())
-        self._later(entry, pod, partial(self._nominate, entry, pod, node))
+        self._queue_write(entry, pod, partial(self._nominate, entry, pod, node))
 
     def forget_nomination(self, pod: Pod) -> None:
         """The same of a gated pod that no workload has: no room is kept for it any more."""
@@ -130,9 +130,9 @@ class PodWriter:
         """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
         # Noted before it is sent, as expectations are: each look until then would ask for it again.
         entry.deleting[pod.metadata.uid] = self._clock.monotonic() + self._timeout
-        self._later(entry, pod, partial(self._delete, entry, pod, 0 if at_once else None))
+        self._queue_write(entry, pod, partial(self._delete, entry, pod, 0 if at_once else None))
 
-    def _later(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+    def _queue_write(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
         self._queue.put_nowait(_Write(pod.metadata.namespace, partial(self._guarded, entry, pod, send)))
 
     async def _guarded(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
@@ -188,7 +188,7 @@ class PodWriter:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
         except NotFound:
             # The slot is free from now on; the watch, which still shows the pod, must not fill it again.
-            self._note(entry, pod, gone=True)
+            self._record_outcome(entry, pod, gone=True)
             self._metrics.patches.labels("gone").inc()
         except KubeError as error:
             self._failed(entry, pod, error)
@@ -203,7 +203,7 @@ class PodWriter:
     def _patches(self, entry: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:
         """What all pods of a pod set are sent."""
         admission = entry.admission
-        part = admission.part(name) if admission is not None else None
+        part = admission.pod_set_named(name) if admission is not None else None
         flavors = part.flavors if part is not None else {}
         queue = admission.queue if admission is not None else ""
         quota = encode(AdmittedQuota(queue, dict(flavors))) if queue else ""
@@ -218,7 +218,7 @@ class PodWriter:
             quota=quota,
         )
 
-    def _note(
+    def _record_outcome(
         self, entry: WorkloadEntry, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False
     ) -> None:
         expectation = entry.expectations.get(pod.metadata.uid)
@@ -236,7 +236,7 @@ class PodWriter:
         stayed = isinstance(error, ApiError) and error.status < 500 and not isinstance(error, Invalid)
         # A 5xx or a timeout leaves open whether the patch arrived: the
         # slot stays taken until the watch or a new try tells.
-        self._note(entry, pod, after=delay, refused=stayed)
+        self._record_outcome(entry, pod, after=delay, refused=stayed)
         self._requeue(entry.id, delay)
         refused = isinstance(error, Invalid | Forbidden)
         self._metrics.patches.labels("refused" if refused else "failed").inc()

@@ -19,7 +19,7 @@ from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition, merge
 from ungater.model.job_view import JobView
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.workqueue import backoff
 
 # The write did not happen, and would not if repeated.
@@ -56,10 +56,10 @@ class WorkloadWriter:
         """
         body = workload_spec.new_workload(owner, priority, held)
         try:
-            return observed_of(await self._client.create(WORKLOADS, body, owner.namespace, type=Workload))
+            return observed_of(await self._client.create(WORKLOADS, body, owner.namespace, type=WorkloadObject))
         except AlreadyExists:
             # Made by a call whose answer was lost, by whoever led before, or by somebody else who took the name.
-            found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=Workload)
+            found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=WorkloadObject)
             if not workload_spec.belongs(found, owner):
                 raise NameTakenError(f"workload {found.metadata.name} is there, and belongs to another owner") from None
             if found.metadata.deletion_timestamp is not None:
@@ -71,22 +71,22 @@ class WorkloadWriter:
         """Bring the spec up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
         body = workload_spec.spec_patch(observed, owner, priority)
         return observed_of(
-            await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=Workload)
+            await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=WorkloadObject)
         )
 
     async def owners(self, owner: JobView, observed: ObservedWorkload) -> ObservedWorkload:
         """Bring its owners up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
         body = workload_spec.owners_patch(observed, owner)
         return observed_of(
-            await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=Workload)
+            await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=WorkloadObject)
         )
 
-    async def counts(self, namespace: str, observed: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:
+    async def write_counts(self, namespace: str, observed: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:
         """Bring the spec's counts up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
         body = workload_object.counts_patch(observed, counts)
         try:
             patched = await self._client.patch(
-                WORKLOADS, observed.name, namespace, body=body, content_type=PatchType.JSON, type=Workload
+                WORKLOADS, observed.name, namespace, body=body, content_type=PatchType.JSON, type=WorkloadObject
             )
         except Invalid as error:
             raise Conflict(409, "Conflict", str(error)) from error  # the test of the version did not hold
@@ -95,7 +95,9 @@ class WorkloadWriter:
     async def deactivate(self, namespace: str, observed: ObservedWorkload) -> ObservedWorkload:
         """Set spec.active to false. Raises KubeError; Conflict where somebody wrote meanwhile."""
         body = workload_object.active_patch(observed, active=False)
-        return observed_of(await self._client.patch(WORKLOADS, observed.name, namespace, body=body, type=Workload))
+        return observed_of(
+            await self._client.patch(WORKLOADS, observed.name, namespace, body=body, type=WorkloadObject)
+        )
 
     async def remove(self, namespace: str, observed: ObservedWorkload) -> None:
         """Delete the Workload; nothing where it is gone. Raises KubeError."""
@@ -201,11 +203,11 @@ class WorkloadWriter:
         """The Workload as the API server has it; asks until there is an answer. Raises one of ``REFUSED``."""
         return observed_of(await self._get(namespace, name))
 
-    async def _get(self, namespace: str, name: str) -> Workload:
+    async def _get(self, namespace: str, name: str) -> WorkloadObject:
         failures = 0
         while True:
             try:
-                return await self._client.get(WORKLOADS, name, namespace, type=Workload)
+                return await self._client.get(WORKLOADS, name, namespace, type=WorkloadObject)
             except REFUSED:
                 raise
             except KubeError:
@@ -214,13 +216,13 @@ class WorkloadWriter:
 
     async def _status(self, namespace: str, observed: ObservedWorkload, body: dict[str, Any]) -> ObservedWorkload:
         patched = await self._client.patch(
-            WORKLOADS, observed.name, namespace, body=body, subresource="status", type=Workload
+            WORKLOADS, observed.name, namespace, body=body, subresource="status", type=WorkloadObject
         )
         return observed_of(patched)
 
 
 def _alike(observed: ObservedWorkload, admission: Admission | None) -> bool:
-    return observed.admission is None if admission is None else admission.same(observed.admission)
+    return observed.admission is None if admission is None else admission.same_grant(observed.admission)
 
 
 def stored_of(entry: WorkloadEntry) -> ObservedWorkload:

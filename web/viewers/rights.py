@@ -43,7 +43,7 @@ _EVENTS: Final = Resource("", "v1", EVENTS.plural, EVENTS.kind)
 log = structlog.get_logger()
 
 
-class Seen(NamedTuple):
+class ViewerVerdict(NamedTuple):
     """Who it is and what he may see; or the HTTP status and text that he gets instead."""
 
     user: str = ""
@@ -55,19 +55,19 @@ class Seen(NamedTuple):
 class Rights(Protocol):
     """Whoever says what a request with this Authorization header may see."""
 
-    async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:
+    async def sight_of_viewer(self, header: str | None, namespaces: Collection[str]) -> ViewerVerdict:
         """``namespaces``: those in which there is something to see."""
         ...
 
     async def no_events(self, header: str | None, namespace: str) -> str:
-        """Why somebody whom `of` let in sees no events of a namespace; "" where he does."""
+        """Why somebody whom `sight_of_viewer` let in sees no events of a namespace; "" where he does."""
         ...
 
 
-NO_TOKEN = Seen(status=401, text="a token is needed")
-NOT_KNOWN = Seen(status=401, text="the API server does not know this token, or not any more")
-TOO_MANY = Seen(status=429, text="too many log-ins at once: try again in a moment")
-NOBODY = Seen(status=503, text="the API server cannot be asked who you are: try again in a moment")
+NO_TOKEN = ViewerVerdict(status=401, text="a token is needed")
+NOT_KNOWN = ViewerVerdict(status=401, text="the API server does not know this token, or not any more")
+TOO_MANY = ViewerVerdict(status=429, text="too many log-ins at once: try again in a moment")
+NOBODY = ViewerVerdict(status=503, text="the API server cannot be asked who you are: try again in a moment")
 
 
 class KeyRights:
@@ -76,14 +76,18 @@ class KeyRights:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
-    async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:  # noqa: ARG002 - as `Rights` has it
+    async def sight_of_viewer(self, header: str | None, namespaces: Collection[str]) -> ViewerVerdict:  # noqa: ARG002 - as `Rights` has it
         """Everything, for whoever has the key."""
         token = bearer_token(header)
         if token is None:
             return NO_TOKEN
         # The time of the comparison must not tell how many characters are right.
         same = hmac.compare_digest(token.encode(), self._key)
-        return Seen("you", EVERYTHING) if same else Seen(status=401, text="this is not the key of this process")
+        return (
+            ViewerVerdict("you", EVERYTHING)
+            if same
+            else ViewerVerdict(status=401, text="this is not the key of this process")
+        )
 
     async def no_events(self, header: str | None, namespace: str) -> str:  # noqa: ARG002 - as `Rights` has it
         """Nothing forbids them."""
@@ -93,14 +97,14 @@ class KeyRights:
 class _CachedSight(msgspec.Struct):
     """What was found of one token. Times are monotonic."""
 
-    seen: Seen
+    seen: ViewerVerdict
     at: float
     tried: float = float("-inf")  # when it could not be asked last
     user: User = msgspec.field(default_factory=dict)
     namespaces: dict[str, tuple[bool, float]] = msgspec.field(default_factory=dict)
     events: dict[str, tuple[bool, float]] = msgspec.field(default_factory=dict)
 
-    def counts(self, now: float) -> bool:
+    def is_fresh(self, now: float) -> bool:
         """Whether nobody needs to be asked."""
         # A refusal counts for less: a person who was just given a right tries again.
         if now - self.at < (SECONDS if self.seen.status == 200 else REFUSED_SECONDS):
@@ -115,7 +119,7 @@ class _CachedSight(msgspec.Struct):
         """The API server gave no answer."""
         self.tried = now
 
-    def learn(self, seen: Seen) -> None:
+    def learn(self, seen: ViewerVerdict) -> None:
         """All was asked."""
         self.seen = seen
 
@@ -138,18 +142,18 @@ class ReviewedRights:
         self._clock = clock
         self._known: OrderedDict[bytes, _CachedSight] = OrderedDict()
         self._strangers: OrderedDict[bytes, _CachedSight] = OrderedDict()  # tokens that are none: they forget no viewer
-        self._asking: dict[bytes, asyncio.Task[Seen]] = {}
+        self._asking: dict[bytes, asyncio.Task[ViewerVerdict]] = {}
         self._few = asyncio.Semaphore(REVIEWS_AT_ONCE)
         self._turns = TokenBucket(LOGINS_AT_ONCE, LOGINS_PER_SECOND, clock())
 
-    async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:
+    async def sight_of_viewer(self, header: str | None, namespaces: Collection[str]) -> ViewerVerdict:
         """See `Rights`. Never raises for a client's sake."""
         token = bearer_token(header)
         if token is None:
             return NO_TOKEN
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()
         known = self._known.get(key) or self._strangers.get(key)
-        if known is not None and known.counts(now):
+        if known is not None and known.is_fresh(now):
             if known.seen.status == 200:
                 self._known.move_to_end(key)
             return known.seen
@@ -178,7 +182,7 @@ class ReviewedRights:
             known.remember_events(namespace, allowed=allowed, at=self._clock())
         return "" if allowed else f"you may not list events in namespace {namespace}"
 
-    async def _ask_server(self, key: bytes, token: str, namespaces: Collection[str]) -> Seen:
+    async def _ask_server(self, key: bytes, token: str, namespaces: Collection[str]) -> ViewerVerdict:
         known = self._known.get(key)
         try:
             user = await user_of(self._client, token)
@@ -189,7 +193,7 @@ class ReviewedRights:
                 # With what is known of namespaces, which counts for longer: a renewal then costs five reviews, not two
                 # a namespace.
                 found = _CachedSight(NOT_KNOWN, self._clock(), user=user, namespaces=before)
-                found.learn(Seen(str(user.get("username", "")), await self._sight(found, namespaces)))
+                found.learn(ViewerVerdict(str(user.get("username", "")), await self._sight(found, namespaces)))
         except KubeError as error:
             log.warning("nobody could be asked what a viewer may see", error=str(error))
             if known is None or not known.stays(now := self._clock()):
@@ -221,14 +225,14 @@ class ReviewedRights:
             for one in namespaces
             if one not in known.namespaces or now - known.namespaces[one][1] > NAMESPACE_SECONDS
         ]
-        answers = await asyncio.gather(*(self._in(user, one) for one in asked))
+        answers = await asyncio.gather(*(self._may_see_namespace(user, one) for one in asked))
         # Namespaces that hold nothing any more are forgotten, so the table stays bounded.
         there = {one: found for one, found in known.namespaces.items() if one in namespaces}
         there |= {one: (allowed, now) for one, allowed in zip(asked, answers, strict=True)}
         known.remember(there)
         return Sight(hosts, queues, frozenset(one for one, (allowed, _) in there.items() if allowed))
 
-    async def _in(self, user: User, namespace: str) -> bool:
+    async def _may_see_namespace(self, user: User, namespace: str) -> bool:
         return await self._may(user, WORKLOADS, namespace) and await self._may(user, PODS, namespace)
 
     async def _may(self, user: User, resource: Resource, namespace: str) -> bool:

@@ -11,7 +11,7 @@ from engine.claims.cel.calls import call_of
 from engine.claims.cel.errors import CompileError, EvaluationError
 from engine.claims.cel.frame import Compiled, Frame, Run, Scope
 from engine.claims.cel.macros import GLOBAL, METHODS
-from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term
+from engine.claims.cel.syntax import Call, Const, IndexTerm, Items, MapTerm, Select, Term, VariableTerm
 from engine.claims.cel.types import (
     BOOL,
     DEVICE,
@@ -68,7 +68,7 @@ def _constant(node: Const, _: Scope) -> Compiled:
     return Compiled(_LITERALS[type(value)], lambda _: value, constant=True)
 
 
-def _variable(node: Name, scope: Scope) -> Compiled:
+def _variable(node: VariableTerm, scope: Scope) -> Compiled:
     name = node.name
     if name not in scope:
         raise CompileError(f"undeclared reference to {name!r}")
@@ -83,7 +83,7 @@ def _variable(node: Name, scope: Scope) -> Compiled:
 # --- fields and elements -------------------------------------------------------------------------------------------
 
 
-def _inside(kind: Type) -> tuple[Type, bool]:
+def _unwrap_optional(kind: Type) -> tuple[Type, bool]:
     """The type that an optional type is about, and whether it is one."""
     return (kind.parameters[0], True) if kind.name == "optional_type" else (kind, False)
 
@@ -102,14 +102,16 @@ def _field(kind: Type, name: str) -> Type:
 
 def _select(node: Select, scope: Scope) -> Compiled:
     operand = compiled(node.operand, scope)
-    inner, optional = _inside(operand.type)
+    inner, optional = _unwrap_optional(operand.type)
     kind = _field(inner, node.name)
-    return _taken(operand.run, lambda _: node.name, kind, optional=node.optional, within=optional, dynamic=False)
+    return _compile_access(
+        operand.run, lambda _: node.name, kind, optional=node.optional, within=optional, dynamic=False
+    )
 
 
-def _index(node: Index, scope: Scope) -> Compiled:
+def _index(node: IndexTerm, scope: Scope) -> Compiled:
     operand, key = compiled(node.operand, scope), compiled(node.key, scope)
-    inner, optional = _inside(operand.type)
+    inner, optional = _unwrap_optional(operand.type)
     if inner.name == "map" and fits(key.type, inner.parameters[0]):
         kind = inner.parameters[1]
     elif inner.name == "list" and fits(key.type, INT):
@@ -118,10 +120,12 @@ def _index(node: Index, scope: Scope) -> Compiled:
         kind = DYN
     else:
         raise CompileError(f"found no matching overload for '_[_]' applied to ({operand.type}, {key.type})")
-    return _taken(operand.run, key.run, kind, optional=node.optional, within=optional, dynamic=operand.type is DYN)
+    return _compile_access(
+        operand.run, key.run, kind, optional=node.optional, within=optional, dynamic=operand.type is DYN
+    )
 
 
-def _taken(operand: Run, key: Run, kind: Type, *, optional: bool, within: bool, dynamic: bool) -> Compiled:
+def _compile_access(operand: Run, key: Run, kind: Type, *, optional: bool, within: bool, dynamic: bool) -> Compiled:
     """A field or an element; of an optional value (``within``), or asked for as one, it is optional.
 
     An element of what is only known at run time (``dynamic``) is not known before either.
@@ -136,13 +140,13 @@ def _taken(operand: Run, key: Run, kind: Type, *, optional: bool, within: bool, 
     return Compiled(optional_of(kind) if (optional or within) and not dynamic else kind, run)
 
 
-def _has(node: Call, scope: Scope) -> Compiled:
+def _compile_has(node: Call, scope: Scope) -> Compiled:
     select = node.arguments[0] if len(node.arguments) == 1 else None
     if not isinstance(select, Select) or select.optional:
         raise CompileError("invalid argument to has() macro")
     operand = compiled(select.operand, scope)
     # For its error: a field that a device does not have is no question that ``has`` may answer.
-    _field(_inside(operand.type)[0], select.name)
+    _field(_unwrap_optional(operand.type)[0], select.name)
     name = select.name
 
     def run(frame: Frame) -> bool:
@@ -155,7 +159,7 @@ def _has(node: Call, scope: Scope) -> Compiled:
 # --- lists and maps ------------------------------------------------------------------------------------------------
 
 
-def _common(kinds: list[Type]) -> Type:
+def _common_type(kinds: list[Type]) -> Type:
     if not kinds:
         return DYN
     common = kinds[0]
@@ -176,7 +180,7 @@ def _list(node: Items, scope: Scope) -> Compiled:
         frame.spend(10)
         return made
 
-    return _folded(Compiled(list_of(_common([part.type for part in parts])), run), parts)
+    return _folded(Compiled(list_of(_common_type([part.type for part in parts])), run), parts)
 
 
 def _folded(made: Compiled, parts: list[Compiled]) -> Compiled:
@@ -191,10 +195,10 @@ def _folded(made: Compiled, parts: list[Compiled]) -> Compiled:
     return Compiled(made.type, lambda _: value, constant=True)
 
 
-def _map(node: Entries, scope: Scope) -> Compiled:
+def _map(node: MapTerm, scope: Scope) -> Compiled:
     keys = [compiled(key, scope) for key, _ in node.entries]
     values = [compiled(value, scope) for _, value in node.entries]
-    kind = map_of(_common([key.type for key in keys]), _common([value.type for value in values]))
+    kind = map_of(_common_type([key.type for key in keys]), _common_type([value.type for value in values]))
     runs = [(key.run, value.run) for key, value in zip(keys, values, strict=True)]
 
     def run(frame: Frame) -> dict[Value, Value]:
@@ -222,7 +226,7 @@ def _call(node: Call, scope: Scope) -> Compiled:
         if node.function in _SPECIAL:
             return _SPECIAL[node.function](node, scope)
         return _function(node.function, node.arguments, scope, member=False)
-    if isinstance(node.target, Name) and node.target.name in _NAMESPACES and node.target.name not in scope:
+    if isinstance(node.target, VariableTerm) and node.target.name in _NAMESPACES and node.target.name not in scope:
         name = f"{node.target.name}.{node.function}"
         if name in GLOBAL:
             return GLOBAL[name](node.target, node.arguments, scope, compiled)
@@ -313,14 +317,14 @@ _SPECIAL: Final[dict[str, Callable[[Call, Scope], Compiled]]] = {
     "_&&_": _logical,
     "_||_": _logical,
     "_?_:_": _conditional,
-    "has": _has,
+    "has": _compile_has,
 }
 _OF_NODE: Final[dict[type[Term], Callable[..., Compiled]]] = {
     Const: _constant,
-    Name: _variable,
+    VariableTerm: _variable,
     Select: _select,
-    Index: _index,
+    IndexTerm: _index,
     Items: _list,
-    Entries: _map,
+    MapTerm: _map,
     Call: _call,
 }

@@ -18,10 +18,10 @@ AnyPrefix = IPv4Interface | IPv6Interface
 
 
 def _quantity(text: str) -> Quantity:
-    return _of(quantities.parse, text)
+    return _parse_or_fail(quantities.parse, text)
 
 
-def _of(parse: Callable[[str], Parsed], text: str) -> Parsed:
+def _parse_or_fail(parse: Callable[[str], Parsed], text: str) -> Parsed:
     try:
         return parse(text)
     except ValueError as error:
@@ -63,7 +63,7 @@ def _subtracted(left: Quantity, right: Quantity) -> Quantity:
 
 
 def _version(text: str, tolerant: bool = False) -> versions.Version:
-    return _of(versions.parse_tolerant if tolerant else versions.parse, text)
+    return _parse_or_fail(versions.parse_tolerant if tolerant else versions.parse, text)
 
 
 def _is_version(text: str, tolerant: bool = False) -> bool:
@@ -110,10 +110,10 @@ def _masked(network: AnyPrefix) -> AnyPrefix:
 
 
 def _is_canonical(text: str) -> bool:
-    return str(_of(address, text)) == text
+    return str(_parse_or_fail(address, text)) == text
 
 
-def _within(network: AnyPrefix, other: AnyAddress | AnyPrefix | str) -> int:
+def _cost_of_contains(network: AnyPrefix, other: AnyAddress | AnyPrefix | str) -> int:
     """The cost of asking what a network contains; a text has to be read first."""
     bits = 4 if network.version == 4 else 16
     return traversal(2 * bits) + (traversal(len(other)) if isinstance(other, str) else 0)
@@ -191,18 +191,28 @@ VERSIONS: Final[Overloads] = {
 }
 
 ADDRESSES: Final[Overloads] = {
-    ("ip", False): (Overload((STRING,), IP, lambda text: _of(address, text), first_text),),
+    ("ip", False): (Overload((STRING,), IP, lambda text: _parse_or_fail(address, text), first_text),),
     ("isIP", False): (Overload((STRING,), BOOL, _parses(address), first_text),),
     ("ip.isCanonical", False): (Overload((STRING,), BOOL, _is_canonical, lambda text: traversal(2 * len(text))),),
-    ("cidr", False): (Overload((STRING,), CIDR, lambda text: _of(prefix, text), first_text),),
+    ("cidr", False): (Overload((STRING,), CIDR, lambda text: _parse_or_fail(prefix, text), first_text),),
     ("isCIDR", False): (Overload((STRING,), BOOL, _parses(prefix), first_text),),
     ("containsIP", True): (
-        Overload((CIDR, IP), BOOL, _contains_address, _within),
-        Overload((CIDR, STRING), BOOL, lambda net, text: _contains_address(net, _of(address, text)), _within),
+        Overload((CIDR, IP), BOOL, _contains_address, _cost_of_contains),
+        Overload(
+            (CIDR, STRING),
+            BOOL,
+            lambda net, text: _contains_address(net, _parse_or_fail(address, text)),
+            _cost_of_contains,
+        ),
     ),
     ("containsCIDR", True): (
-        Overload((CIDR, CIDR), BOOL, _contains_prefix, _within),
-        Overload((CIDR, STRING), BOOL, lambda net, text: _contains_prefix(net, _of(prefix, text)), _within),
+        Overload((CIDR, CIDR), BOOL, _contains_prefix, _cost_of_contains),
+        Overload(
+            (CIDR, STRING),
+            BOOL,
+            lambda net, text: _contains_prefix(net, _parse_or_fail(prefix, text)),
+            _cost_of_contains,
+        ),
     ),
     ("string", False): (
         Overload((CIDR,), STRING, lambda network: network.with_prefixlen),

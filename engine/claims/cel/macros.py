@@ -9,7 +9,7 @@ from typing import Final
 from engine.claims.cel.errors import CompileError, CostError, EvaluationError
 from engine.claims.cel.frame import Compiled, Frame, Run, Scope
 from engine.claims.cel.overloads import LONGEST_LIST
-from engine.claims.cel.syntax import Name, Term
+from engine.claims.cel.syntax import Term, VariableTerm
 from engine.claims.cel.types import BOOL, DYN, Type, fits, list_of, optional_of
 from engine.claims.cel.values import NONE, Optional, Value
 
@@ -20,13 +20,13 @@ _STEP: Final = 3  # what going on to the next element costs
 _ABSENT: Final = object()
 
 
-def _bound(node: Term) -> str:
-    if not isinstance(node, Name):
+def _variable_name(node: Term) -> str:
+    if not isinstance(node, VariableTerm):
         raise CompileError("argument must be a simple name")
     return node.name
 
 
-def _with(frame: Frame, name: str, value: Value, run: Run) -> Value:
+def _run_with(frame: Frame, name: str, value: Value, run: Run) -> Value:
     """Evaluate while a name stands for a value."""
     before = frame.variables.get(name, _ABSENT)
     # One dictionary for all scopes: a macro inside another may use the same name, so the outer value comes back.
@@ -43,10 +43,10 @@ def _with(frame: Frame, name: str, value: Value, run: Run) -> Value:
 def _bind(_: Term, arguments: tuple[Term, ...], scope: Scope, compile_: Compile) -> Compiled:
     if len(arguments) != 3:
         raise CompileError("cel.bind takes a name, its value and an expression")
-    name = _bound(arguments[0])
+    name = _variable_name(arguments[0])
     value = compile_(arguments[1], scope)
     body = compile_(arguments[2], {**scope, name: value.type})
-    return Compiled(body.type, lambda frame: _with(frame, name, value.run(frame), body.run))
+    return Compiled(body.type, lambda frame: _run_with(frame, name, value.run(frame), body.run))
 
 
 def _range(target: Term, scope: Scope, compile_: Compile) -> tuple[Run, Type]:
@@ -66,7 +66,7 @@ def _steps(frame: Frame, over: Run, name: str, body: Run) -> Iterator[tuple[Valu
         # Charged even where the body costs nothing.
         frame.spend(_STEP)
         try:
-            value = _with(frame, name, one, body)
+            value = _run_with(frame, name, one, body)
         except EvaluationError as error:
             value = error
         yield one, value
@@ -84,7 +84,7 @@ def _predicate(
     target: Term, arguments: tuple[Term, ...], scope: Scope, compile_: Compile
 ) -> tuple[Run, str, Run, Type]:
     over, kind = _range(target, scope, compile_)
-    name = _bound(arguments[0])
+    name = _variable_name(arguments[0])
     body = compile_(arguments[1], {**scope, name: kind})
     if not fits(body.type, BOOL):
         raise CompileError(f"expected a condition, got an expression of type {body.type}")
@@ -135,7 +135,7 @@ def _filter(target: Term, arguments: tuple[Term, ...], scope: Scope, compile_: C
 
 def _map(target: Term, arguments: tuple[Term, ...], scope: Scope, compile_: Compile) -> Compiled:
     over, kind = _range(target, scope, compile_)
-    name = _bound(arguments[0])
+    name = _variable_name(arguments[0])
     inner = {**scope, name: kind}
     condition = compile_(arguments[1], inner) if len(arguments) == 3 else None
     body = compile_(arguments[-1], inner)
@@ -166,7 +166,7 @@ def _map(target: Term, arguments: tuple[Term, ...], scope: Scope, compile_: Comp
 
 def _opt_map(*, flat: bool) -> Macro:
     def macro(target: Term, arguments: tuple[Term, ...], scope: Scope, compile_: Compile) -> Compiled:
-        optional, name = compile_(target, scope), _bound(arguments[0])
+        optional, name = compile_(target, scope), _variable_name(arguments[0])
         if optional.type is not DYN and optional.type.name != "optional_type":
             raise CompileError(f"expected an optional value, got one of type {optional.type}")
         inner = optional.type.parameters[0] if optional.type.parameters else DYN
@@ -178,7 +178,7 @@ def _opt_map(*, flat: bool) -> Macro:
                 raise EvaluationError("no such overload")
             if not given.there:
                 return NONE
-            value = _with(frame, name, given.value, body.run)
+            value = _run_with(frame, name, given.value, body.run)
             if flat and type(value) is not Optional:
                 raise EvaluationError("no such overload")
             return value if flat else Optional(value, there=True)

@@ -13,7 +13,7 @@ from lark.exceptions import LarkError, VisitError
 
 from engine.claims.cel.errors import CompileError
 from engine.claims.cel.literals import LiteralError, integer, text_of, unsigned
-from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term
+from engine.claims.cel.syntax import Call, Const, IndexTerm, Items, MapTerm, Select, Term, VariableTerm
 
 LONGEST: Final = 10 * 1024  # characters; the API takes no longer selector
 # Code is nested closures, several Python frames for each level, beside those of the search.
@@ -159,10 +159,10 @@ class _Builder(Transformer[Token, Term]):
         return Select(operand, str(name), optional=True, depth=_above(operand))
 
     def index(self, operand: Term, key: Term) -> Term:
-        return Index(operand, key, optional=False, depth=_above(operand, key))
+        return IndexTerm(operand, key, optional=False, depth=_above(operand, key))
 
     def optional_index(self, operand: Term, key: Term) -> Term:
-        return Index(operand, key, optional=True, depth=_above(operand, key))
+        return IndexTerm(operand, key, optional=True, depth=_above(operand, key))
 
     def member_call(self, target: Term, name: Token, arguments: tuple[Term, ...]) -> Term:
         return Call(str(name), target, arguments, depth=_above(target, *arguments))
@@ -174,7 +174,7 @@ class _Builder(Transformer[Token, Term]):
         return tuple(one for one in arguments if one is not None)
 
     def name(self, name: Token) -> Term:
-        return Name(_unreserved(name))
+        return VariableTerm(_unreserved(name))
 
     def items(self, *items: Term | None) -> Term:
         given = self.arguments(*items)
@@ -185,7 +185,7 @@ class _Builder(Transformer[Token, Term]):
 
     def entries(self, *entries: tuple[Term, Term] | None) -> Term:
         given = tuple(one for one in entries if one is not None)
-        return Entries(given, depth=_above(*(node for entry in given for node in entry)))
+        return MapTerm(given, depth=_above(*(node for entry in given for node in entry)))
 
     def integer(self, token: Token) -> Term:
         return Const(integer(token))

@@ -9,7 +9,7 @@ from engine.claims.budget import Budget
 from engine.claims.cel.compiler import compiled
 from engine.claims.cel.errors import CelError, CompileError, EvaluationError
 from engine.claims.cel.frame import MOST, Compiled, Frame
-from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term
+from engine.claims.cel.syntax import Call, Const, IndexTerm, Items, MapTerm, Select, Term, VariableTerm
 from engine.claims.cel.types import BOOL, DEVICE, DYN, Type
 from engine.claims.cel.values import Value
 from engine.latest import Latest
@@ -61,10 +61,10 @@ class Answers:
         """Keep what was found."""
         own = self._of.setdefault(expression, {})
         if len(own) >= _REMEMBERED:
-            self._forget(expression)
+            self._drop_expression(expression)
         elif self._total >= _ANSWERS:
-            self._forget(max(self._of, key=lambda one: len(self._of[one])))
-        # `_forget` may have taken this very expression out.
+            self._drop_expression(max(self._of, key=lambda one: len(self._of[one])))
+        # `_drop_expression` may have taken this very expression out.
         self._of.setdefault(expression, own)[look] = answer
         self._total += 1
 
@@ -73,7 +73,7 @@ class Answers:
         self._of.clear()
         self._total = 0
 
-    def _forget(self, expression: str) -> None:
+    def _drop_expression(self, expression: str) -> None:
         own = self._of.pop(expression)
         self._total -= len(own)
         own.clear()
@@ -94,7 +94,7 @@ class Program(msgspec.Struct):
     _reads: tuple[Path, ...] = ()
 
     @classmethod
-    def of(
+    def compile_expression(
         cls, expression: str, codes: Latest[str, Compiled] | None = None, answers: Answers | None = None
     ) -> "Program":
         """Compile an expression."""
@@ -176,7 +176,7 @@ def _evaluated(code: Compiled, device: Subject, budget: Budget) -> Value | CelEr
     except CelError as error:
         return error
     finally:
-        budget.charge(frame.spent + frame.toil)
+        budget.spend_steps(frame.spent + frame.toil)
 
 
 def _parsed(expression: str) -> Term:
@@ -194,7 +194,7 @@ def _limited(tree: Term) -> Term:
 def _patterns(node: Term) -> int:
     """How many regular expressions there are."""
     here = isinstance(node, Call) and node.function == "matches"
-    return here + sum(map(_patterns, _below(node)))
+    return here + sum(map(_patterns, _operands_of(node)))
 
 
 def _paths(node: Term) -> Iterator[Path]:
@@ -204,19 +204,19 @@ def _paths(node: Term) -> Iterator[Path]:
         # A longer chain goes into a value, and the value as a whole is what looks are compared by.
         yield path[:3]
         return
-    for below in _below(node):
+    for below in _operands_of(node):
         yield from _paths(below)
 
 
-def _below(node: Term) -> tuple[Term, ...]:
+def _operands_of(node: Term) -> tuple[Term, ...]:
     match node:
         case Select(operand=operand):
             return (operand,)
-        case Index(operand=operand, key=key):
+        case IndexTerm(operand=operand, key=key):
             return operand, key
         case Items(items=items):
             return items
-        case Entries(entries=entries):
+        case MapTerm(entries=entries):
             return tuple(part for entry in entries for part in entry)
         case Call(target=target, arguments=arguments):
             return arguments if target is None else (target, *arguments)
@@ -226,12 +226,12 @@ def _below(node: Term) -> tuple[Term, ...]:
 def _path(node: Term) -> Path | None:
     """The place in the device that a chain of fields and constant keys leads to; None where it is no such chain."""
     match node:
-        case Name(name="device"):
+        case VariableTerm(name="device"):
             return ()
         case Select(operand=operand, name=name):
             path = _path(operand)
             return None if path is None else (*path, name)
-        case Index(operand=operand, key=Const(value=str(key))):
+        case IndexTerm(operand=operand, key=Const(value=str(key))):
             path = _path(operand)
             return None if path is None else (*path, key)
     return None
@@ -252,7 +252,7 @@ class Selectors(msgspec.Struct):
             if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
                 self._answers.clear()
-            found = self._programs[expression] = Program.of(expression, self._codes, self._answers)
+            found = self._programs[expression] = Program.compile_expression(expression, self._codes, self._answers)
         return found
 
     def knows(self, expression: str) -> bool:

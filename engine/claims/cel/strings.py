@@ -117,7 +117,7 @@ def _split(text: str, separator: str, limit: int = -1) -> tuple[str, ...]:
     return tuple(text.split(separator, -1 if limit < 0 else limit - 1))
 
 
-def _joined(texts: tuple[Value, ...], separator: str = "") -> str:
+def _join_texts(texts: tuple[Value, ...], separator: str = "") -> str:
     if not all(type(text) is str for text in texts):
         raise EvaluationError("no such overload")
     limited_text(sum(map(len, texts)) + len(separator) * len(texts))
@@ -160,7 +160,7 @@ def _smallest(items: tuple[Value, ...]) -> Value:
     return min(_of_one_kind(items))
 
 
-def _largest(items: tuple[Value, ...]) -> Value:
+def _maximum_of(items: tuple[Value, ...]) -> Value:
     if not items:
         raise EvaluationError("max called on empty list")
     return max(_of_one_kind(items))
@@ -272,8 +272,8 @@ TEXTS: Final[Overloads] = {
     **_method("substring", *_with_start((STRING, INT), STRING, _substring, first_text)),
     **_method(
         "join",
-        Overload((_TEXTS,), STRING, _joined, _join_cost),
-        Overload((_TEXTS, STRING), STRING, _joined, _join_cost),
+        Overload((_TEXTS,), STRING, _join_texts, _join_cost),
+        Overload((_TEXTS, STRING), STRING, _join_texts, _join_cost),
     ),
 }
 
@@ -281,7 +281,7 @@ LISTS: Final[Overloads] = {
     **_method("isSorted", Overload((_LIST,), BOOL, _is_sorted, _elements)),
     **_method("sum", Overload((_LIST,), DYN, _sum, _elements)),
     **_method("min", Overload((_LIST,), DYN, _smallest, _elements)),
-    **_method("max", Overload((_LIST,), DYN, _largest, _elements)),
+    **_method("max", Overload((_LIST,), DYN, _maximum_of, _elements)),
     **_method(
         "includes",
         Overload((DYN, DYN), BOOL, _includes, _elements, deep=True),

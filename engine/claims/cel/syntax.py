@@ -20,7 +20,7 @@ class Const(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Term):
+class VariableTerm(Term):
     """A variable."""
 
     name: str
@@ -36,7 +36,7 @@ class Select(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class Index(Term):
+class IndexTerm(Term):
     """An element of something, or ``[?]``: the element as an optional value."""
 
     operand: Term
@@ -61,7 +61,7 @@ class Items(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class Entries(Term):
+class MapTerm(Term):
     """A map: its keys and values."""
 
     entries: tuple[tuple[Term, Term], ...]

@@ -58,7 +58,7 @@ _TRUTHS: Final = (0, 1)  # that a Python dict cannot tell from False and True
 _EMPTY: Final[dict[str, Value]] = {}
 
 
-def _free(_: int) -> None:
+def _charge_nobody(_: int) -> None:
     """Charge nobody."""
 
 
@@ -114,7 +114,7 @@ def is_there(entries: dict[Value, Value], key: Value) -> bool:
     """Whether a map has the key; True is no number here."""
     if type(key) is bool or type(key) in NUMBERS:
         # Python finds 1 under True. Only for 0 and 1 the keys are looked at one by one.
-        return key in entries and (key not in _TRUTHS or any(equal(key, one, _free) for one in entries))
+        return key in entries and (key not in _TRUTHS or any(equal(key, one, _charge_nobody) for one in entries))
     return type(key) is str and key in entries
 
 

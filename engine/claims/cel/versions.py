@@ -47,10 +47,10 @@ def parse(text: str) -> Version:
     if plus and not all(_IDENTIFIER.fullmatch(one) for one in build.split(".")):
         raise ValueError(f"Invalid build meta data {build!r}")
     return Version(
-        _number(parts[0]),
-        _number(parts[1]),
-        _number(patch),
-        tuple(_part(one) for one in prerelease.split(".")) if dash else (),
+        _parse_number(parts[0]),
+        _parse_number(parts[1]),
+        _parse_number(patch),
+        tuple(_parse_part(one) for one in prerelease.split(".")) if dash else (),
     )
 
 
@@ -70,16 +70,16 @@ def parse_tolerant(text: str) -> Version:
     return parse(".".join(parts + ["0"] * (3 - len(parts))))
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     # No leading zeros. ``semver("580.159.04")``, as some drivers are written, is an error that ends the pod.
     if not _NUMBER.fullmatch(text) or len(text) > 20 or int(text) > _LARGEST:
         raise ValueError(f"Invalid version number {text[:32]!r}")
     return int(text)
 
 
-def _part(text: str) -> Part:
+def _parse_part(text: str) -> Part:
     if text.isascii() and text.isdigit():
-        return 0, _number(text), ""
+        return 0, _parse_number(text), ""
     if not _IDENTIFIER.fullmatch(text):
         raise ValueError(f"Invalid prerelease {text[:32]!r}")
     return 1, 0, text

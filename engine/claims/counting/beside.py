@@ -14,7 +14,7 @@ from typing import Final
 from engine.claims.allocate import Prepared, allocate
 from engine.claims.budget import Budget
 from engine.claims.counting.interchangeable import Takers, disjoint, one_set_each
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
 
 # Each place holds all states of devices that its orders may leave, and each state is searched once for each kind.
@@ -59,12 +59,12 @@ def count_beside(
 def given(takers: Takers, in_use: InUse) -> InUse | None:
     """What is in use once one more pod has its devices; None where it gets none, or one that it is not counted on."""
     allocation = allocate(takers.prepared, in_use, takers.budget)
-    if not allocation.allocated or not takers.count_on(allocation.devices()):
+    if not allocation.allocated or not takers.count_on(allocation.allocated_devices()):
         return None
     return in_use.with_uses(allocation.uses(), shares=takers.prepared.hardware.features.consumable_capacity)
 
 
-def independent(kinds: Sequence[Prepared], hardware: Hardware, budget: Budget) -> bool:
+def independent(kinds: Sequence[Prepared], hardware: NodeHardware, budget: Budget) -> bool:
     """Whether each request takes any of some devices, and no two requests share only a part of theirs.
 
     Then it decides how many are taken, and not which.

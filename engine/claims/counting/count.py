@@ -13,13 +13,13 @@ from engine.claims.allocate import Allocator, Prepared, prepare
 from engine.claims.budget import MOST_STEPS, Budget
 from engine.claims.cel.selectors import Program, Selectors
 from engine.claims.counting.interchangeable import DeviceSets, Takers
-from engine.claims.counting.looks import DeviceState, DeviceView, DeviceViews, NodeDevices
+from engine.claims.counting.looks import DeviceUse, DeviceView, DeviceViews, NodeDevices
 from engine.claims.in_use import InUse
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.results import Allocation, Outcome
 from engine.claims.searching.requests import RequestContext
 
-StateClass = tuple[int, DeviceState]  # all that a count depends on: what the devices are, and which are in use
+StateClass = tuple[int, DeviceUse]  # all that a count depends on: what the devices are, and which are in use
 
 _REMEMBERED: Final = 1 << 16  # counts of one kind of pods
 _SETS_WEIGH: Final = 2  # the devices that a kind may have on a node, beside one answer
@@ -42,7 +42,7 @@ def count(prepared: Prepared, in_use: InUse, limit: int, budget: Budget, *, own:
         allocation = allocator.next()
         if not allocation.allocated:
             return Counted(tuple(pods), allocation)
-        if own and not takers.count_on(allocation.devices()):
+        if own and not takers.count_on(allocation.allocated_devices()):
             return Counted(tuple(pods), Allocation(Outcome.UNALLOCATABLE, message=_COMMON))
         pods.append(allocation)
     return Counted(tuple(pods), None)
@@ -54,7 +54,7 @@ class ClaimCounter:
 
     ``steps`` is what one call may cost, all nodes together. Nodes beyond it have as many pods as were found by then,
     and are asked again by the next call. ``own``: none fits that would get a device which is not the node's alone
-    (`Hardware.common`). ``views``: those that other kinds have too.
+    (`NodeHardware.common`). ``views``: those that other kinds have too.
     """
 
     claims: Sequence[Claim]
@@ -74,19 +74,19 @@ class ClaimCounter:
         paths = [path for program in self._programs() for path in program.reads]
         constraints = [one for claim in self.claims for one in claim.constraints]
         attributes = {name for one in constraints for name in (one.match, one.distinct) if name}
-        self.view = self.views.of(paths, attributes, own=self.own)
+        self.view = self.views.view_of_paths(paths, attributes, own=self.own)
 
     @property
-    def weight(self) -> int:
+    def remembered_answers(self) -> int:
         """How much is remembered, in answers about a node."""
         return len(self._answers) + _SETS_WEIGH * len(self._sets)
 
-    def forget(self) -> None:
+    def forget_answers(self) -> None:
         """Forget what was counted: it is counted again where somebody asks."""
         self._answers.clear()
         self._sets.clear()
 
-    def counts(self, nodes: Sequence[NodeDevices]) -> Ints:
+    def count_by_node(self, nodes: Sequence[NodeDevices]) -> Ints:
         """``(nodes,) int64``, pods that fit each node. Only nodes that changed since the last time are looked at."""
         given, budget = list(nodes), Budget(self.steps)
         if len(given) != len(self._nodes):
@@ -103,9 +103,9 @@ class ClaimCounter:
 
     def state_class(self, node: NodeDevices) -> StateClass:
         """What tells a node from others."""
-        return self.view.number(node.hardware), node.state
+        return self.view.number_of_look(node.hardware), node.state
 
-    def known(self, look: StateClass) -> int | None:
+    def known_count(self, look: StateClass) -> int | None:
         """What was counted of nodes that look like this; None where nothing was."""
         return self._answers.get(look)
 
@@ -115,13 +115,13 @@ class ClaimCounter:
         ``look``: what `state_class` gives of it, where that is known.
         """
         look = self.state_class(node) if look is None else look
-        found = self.known(look)
+        found = self.known_count(look)
         if found is not None:
             return found
         # Numbers first: a division instead of a search for each pod.
         found = self._of_sets(node, look, budget)
         if found is None:
-            budget.charge(len(node.hardware.candidates))  # each is read once, whatever the search comes to
+            budget.spend_steps(len(node.hardware.candidates))  # each is read once, whatever the search comes to
             known = RequestContext(self.classes, self.selectors, budget)
             counted = count(prepare(node.hardware, self.claims, known), node.in_use, self.limit, budget, own=self.own)
             found = len(counted.pods)
@@ -140,7 +140,7 @@ class ClaimCounter:
             return None
         if number not in self._sets:
             known = RequestContext(self.classes, self.selectors, budget)
-            sets = DeviceSets.of(prepare(node.hardware, self.claims, known), budget)
+            sets = DeviceSets.from_prepared(prepare(node.hardware, self.claims, known), budget)
             if budget.left < 0:
                 return None
             if len(self._sets) >= _REMEMBERED:

@@ -1,4 +1,4 @@
-"""What pods may be given of the devices that several nodes reach (`engine.claims.hardware.Hardware.common`)."""
+"""What pods may be given of the devices that several nodes reach (`engine.claims.hardware.NodeHardware.common`)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from engine.claims.allocate import Prepared
 from engine.claims.budget import Budget
 from engine.claims.counting.interchangeable import DeviceSets, common_of
 from engine.claims.errors import AllocationError, SearchLimitError
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.model import EXACT_COUNT, MOST_DEVICES, Ask, Claim, DeviceId
 
 DeviceSet = frozenset[DeviceId]
@@ -45,9 +45,9 @@ class DrawsByIndex(msgspec.Struct, frozen=True):
     unknown: bool = False
 
     @classmethod
-    def of(cls, prepared: Prepared, budget: Budget) -> "DrawsByIndex":
+    def from_prepared(cls, prepared: Prepared, budget: Budget) -> "DrawsByIndex":
         """What each of such pods may be given, whoever uses it."""
-        found = DeviceSets.of(prepared, budget)
+        found = DeviceSets.from_prepared(prepared, budget)
         if found is not None and budget.left >= 0:
             return cls(found.sets)
         hardware = prepared.hardware
@@ -67,7 +67,7 @@ class DrawsByIndex(msgspec.Struct, frozen=True):
             return UNKNOWN
         return cls(loose=frozenset(fit)) if budget.left >= 0 else UNKNOWN
 
-    def on(self, hardware: Hardware, most: int) -> Draws:
+    def draws_on_node(self, hardware: NodeHardware, most: int) -> Draws:
         """On one node, of pods that take so many devices at most."""
         loose = hardware.common if self.loose is None else common_of(hardware, self.loose)
         if loose:
@@ -87,10 +87,10 @@ def most_devices(claims: Sequence[Claim]) -> int:
     found = 0
     for claim in claims:
         asks = [(one.exactly, *one.alternatives) for one in claim.requests]
-        counts = [max(_count(ask) for ask in each if ask is not None) for each in asks if any(each)]
+        counts = [max(_count_of_ask(ask) for ask in each if ask is not None) for each in asks if any(each)]
         found += min(sum(counts), MOST_DEVICES)
     return max(found, 1)
 
 
-def _count(ask: Ask) -> int:
+def _count_of_ask(ask: Ask) -> int:
     return ask.count if ask.mode == EXACT_COUNT else MOST_DEVICES

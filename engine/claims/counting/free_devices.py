@@ -30,7 +30,7 @@ class Form(msgspec.Struct, frozen=True, cache_hash=True):
     selectors: tuple[str | None, ...]
     tolerations: tuple[DeviceToleration, ...]
 
-    def claim(self) -> Claim:
+    def claim_of_one(self) -> Claim:
         """A claim of one device."""
         ask = Ask("", self.class_name, EXACT_COUNT, 1, None, self.selectors, self.tolerations, None, {})
         return Claim("", (Request("", ask, ()),), ())
@@ -77,36 +77,36 @@ class FreeDevices:
         found = self.classes.get(self.form.class_name)
         texts = (*self.form.selectors, *(found.selectors if found is not None else ()))
         paths = {path for text in texts if text is not None for path in self.selectors.program(text).reads}
-        self.view = self.views.of(paths, (), own=True)
+        self.view = self.views.view_of_paths(paths, (), own=True)
 
     @property
-    def weight(self) -> int:
+    def remembered_answers(self) -> int:
         """How much is remembered, in answers about a node."""
         return len(self._sets) + len(self._alike)
 
-    def forget(self) -> None:
+    def forget_answers(self) -> None:
         """Forget which devices are of the form: they are looked for again where somebody asks."""
         self._sets.clear()
         self._alike.clear()
 
-    def free(self, node: NodeDevices, budget: Budget) -> int:
+    def count_free(self, node: NodeDevices, budget: Budget) -> int:
         """How many are free; `NOT_SIMPLE` where that does not decide how many pods fit, or budget is left no more."""
-        devices = self.devices(node, budget)
+        devices = self.matching_devices(node, budget)
         # A shared device in use is neither free nor taken.
         return NOT_SIMPLE if devices is None or node.state.shared else len(devices.difference(node.state.busy))
 
-    def devices(self, node: NodeDevices, budget: Budget) -> frozenset[int] | None:
-        """The devices that are of the form, whoever uses them, by their indexes; None as with `free`."""
-        number = self.view.number(node.hardware)
+    def matching_devices(self, node: NodeDevices, budget: Budget) -> frozenset[int] | None:
+        """The devices that are of the form, whoever uses them, by their indexes; None as with `count_free`."""
+        number = self.view.number_of_look(node.hardware)
         if number in self._sets:
             return self._sets[number]
         known = RequestContext(self.classes, self.selectors, budget)
-        sets = DeviceSets.of(prepare(node.hardware, [self.form.claim()], known), budget)
+        sets = DeviceSets.from_prepared(prepare(node.hardware, [self.form.claim_of_one()], known), budget)
         # Not kept: with a full budget the answer may be another.
         if budget.left < 0:
             return None
         if len(self._sets) >= _REMEMBERED:
-            self.forget()
+            self.forget_answers()
         devices = sets.sets[0][0] if sets is not None else None
         if devices is not None:
             devices = self._alike.setdefault(devices, devices)

@@ -1,7 +1,7 @@
 """Pods that take any of some devices: it decides how many of them are free, and not which.
 
 Of such pods the search need not be made: each takes so many of a set of devices, as long as there are as many. A set is
-of devices that several nodes reach (`engine.claims.hardware.Hardware.common`), or has none of these.
+of devices that several nodes reach (`engine.claims.hardware.NodeHardware.common`), or has none of these.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ import msgspec
 from engine.claims.allocate import Prepared
 from engine.claims.budget import Budget
 from engine.claims.errors import AllocationError, SearchLimitError
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.model import EXACT_COUNT, DeviceId
 from engine.claims.searching.requests import Ready
 
@@ -25,7 +25,7 @@ class DeviceSets(msgspec.Struct, frozen=True):
     sets: tuple[tuple[frozenset[int], int], ...]
 
     @classmethod
-    def of(cls, prepared: Prepared, budget: Budget) -> "DeviceSets | None":
+    def from_prepared(cls, prepared: Prepared, budget: Budget) -> "DeviceSets | None":
         """Of pods that are alike; None where more than numbers decides what they get, or budget is left no more."""
         hardware, found = prepared.hardware, dict[frozenset[int], int]()
         if not one_set_each(prepared, hardware, budget, found) or not disjoint(found):
@@ -41,14 +41,14 @@ class DeviceSets(msgspec.Struct, frozen=True):
         return min([len(devices - busy) // each for devices, each in self.sets], default=limit)
 
 
-def common_of(hardware: Hardware, devices: Iterable[int]) -> frozenset[DeviceId]:
+def common_of(hardware: NodeHardware, devices: Iterable[int]) -> frozenset[DeviceId]:
     """Those of some devices that several nodes reach."""
     if not hardware.common:
         return frozenset()
     return hardware.common.intersection([hardware.candidates[index].device_id for index in devices])
 
 
-def _of_one_sort(hardware: Hardware, devices: Iterable[int]) -> bool:
+def _of_one_sort(hardware: NodeHardware, devices: Iterable[int]) -> bool:
     """Whether other nodes reach all of some devices, as an allocation says it, or none."""
     common = common_of(hardware, devices)
     reached = [hardware.candidates[index] for index in devices]
@@ -64,7 +64,7 @@ def uncounted(prepared: Prepared, budget: Budget) -> frozenset[DeviceId]:
     """
     common = prepared.hardware.common
     # Without sets it is not known which of the common devices the pods get, so none of them is counted on.
-    return common if common and DeviceSets.of(prepared, budget) is None else frozenset()
+    return common if common and DeviceSets.from_prepared(prepared, budget) is None else frozenset()
 
 
 class Takers(msgspec.Struct):
@@ -83,12 +83,12 @@ class Takers(msgspec.Struct):
         return not self._uncounted
 
 
-def one_set_each(prepared: Prepared, hardware: Hardware, budget: Budget, into: dict[frozenset[int], int]) -> bool:
+def one_set_each(prepared: Prepared, hardware: NodeHardware, budget: Budget, into: dict[frozenset[int], int]) -> bool:
     """Whether each request of a pod takes any of some devices; adds these, and how many of them it takes."""
     if prepared.failed is not None or any(claim.constraints for claim, _ in prepared.claims):
         return False
     for request in _requests(prepared):
-        found = _devices(request, hardware, budget) if request is not None else None
+        found = _devices_for_request(request, hardware, budget) if request is not None else None
         if request is None or found is None:
             return False
         into[found] = into.get(found, 0) + request.count
@@ -113,7 +113,7 @@ def _requests(kind: Prepared) -> Iterator[Ready | None]:
         yield first if simple and not first.admin and first.count > 0 else None
 
 
-def _devices(request: Ready, hardware: Hardware, budget: Budget) -> frozenset[int] | None:
+def _devices_for_request(request: Ready, hardware: NodeHardware, budget: Budget) -> frozenset[int] | None:
     """The devices that a request may be given, whoever uses them; None where more than that decides."""
     features, found = hardware.features, list[int]()
     try:

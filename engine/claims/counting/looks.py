@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from engine.claims.cel.selectors import FLAWS, WHOLE, Path, reading
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
 from engine.claims.model import Device
 from engine.claims.pools import Pool, reaches
@@ -29,7 +29,7 @@ _TOLD: Final[frozenset[Path]] = frozenset({FLAWS, ("driver",), ("allowMultipleAl
 _numbers = numbers()
 
 
-class DeviceState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class DeviceUse(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What of a node's devices is in use, as far as that limits anybody.
 
     ``busy``: indexes of devices that are taken; ``shared``: what is taken of others; ``counters``: what is left of
@@ -44,11 +44,11 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 class NodeDevices(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A node's devices and which of them are in use; made anew when either changes."""
 
-    hardware: Hardware
+    hardware: NodeHardware
     in_use: InUse
 
     @cached_property
-    def state(self) -> DeviceState:
+    def state(self) -> DeviceUse:
         """Equal for nodes with hardware that looks the same on which the same is in use."""
         hardware, in_use = self.hardware, self.in_use
         # By index: names differ from node to node, positions mean the same on nodes that look the same.
@@ -62,14 +62,14 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False, dict=True):
                     if in_use.is_shared(one.device_id)
                 ]
             )
-        return DeviceState(busy, shared, tuple(self._counters()))
+        return DeviceUse(busy, shared, tuple(self._counters()))
 
     def _counters(self) -> list[Hashable]:
         looks: list[Hashable] = []
         for pool, _ in self.hardware.by_pool:
             # Most pools have no counters, and for them nothing is read.
             if any(one.outline.counted for one in pool.slices):
-                counters = PoolCounters.of(pool, self.in_use)
+                counters = PoolCounters.from_pool(pool, self.in_use)
                 looks.append((frozenset(counters.left.items()), frozenset(counters.groups.items())))
         return looks
 
@@ -77,15 +77,16 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False, dict=True):
 class DeviceView(msgspec.Struct, eq=False, weakref=True):
     """Hardware as those see it who read these paths and attributes of devices.
 
-    ``own``: devices that are not the node's alone (`Hardware.common`) are told from others. ``base``: the view of those
-    who read nothing, or only what is told of all devices: their drivers, whether they are shared, what of them is none.
+    ``own``: devices that are not the node's alone (`NodeHardware.common`) are told from others. ``base``: the view of
+    those who read nothing, or only what is told of all devices: their drivers, whether they are shared, what of them is
+    none.
     """
 
     paths: tuple[Path, ...]
     attributes: tuple[str, ...]
     own: bool
     base: "DeviceView | None" = None
-    _of: "WeakKeyDictionary[Hardware, int]" = msgspec.field(default_factory=WeakKeyDictionary)
+    _of: "WeakKeyDictionary[NodeHardware, int]" = msgspec.field(default_factory=WeakKeyDictionary)
     _ids: dict[Hashable, int] = msgspec.field(default_factory=dict)
     _reads: int = 0  # in all of ``_ids``
 
@@ -95,17 +96,17 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
         return len(self.paths) + len(self.attributes)
 
     @property
-    def weight(self) -> int:
+    def remembered_answers(self) -> int:
         """How much is remembered, in answers about a node."""
         return len(self._of) + len(self._ids) + self._reads // _READS
 
-    def forget(self) -> None:
+    def forget_answers(self) -> None:
         """Forget how hardware looks: what is looked at again looks like none before."""
         self._of.clear()
         self._ids.clear()
         self._reads = 0
 
-    def number(self, hardware: Hardware) -> int:
+    def number_of_look(self, hardware: NodeHardware) -> int:
         """The same for hardware that looks the same."""
         found = self._of.get(hardware)
         if found is None:
@@ -113,7 +114,7 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
             # Numbers come from one counter and are never used again, so what was counted for an old number stays true
             # and unused.
             if len(self._ids) >= _REMEMBERED:
-                self.forget()
+                self.forget_answers()
             found = self._ids.get(look)
             if found is None:
                 found = self._ids[look] = next(_numbers)
@@ -121,22 +122,24 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
             self._of[hardware] = found
         return found
 
-    def _hardware_class(self, hardware: Hardware) -> Hashable:
+    def _hardware_class(self, hardware: NodeHardware) -> Hashable:
         if self.base is None:
             return tuple([self._pool(hardware, pool) for pool, _ in hardware.by_pool])
         slices = [one for pool, _ in hardware.by_pool for one in pool.slices]
-        reads: list[Hashable] = [self.base.number(hardware)]  # it tells how many slices of how many devices follow
+        reads: list[Hashable] = [
+            self.base.number_of_look(hardware)
+        ]  # it tells how many slices of how many devices follow
         reads += [one.looks(path) for path in self.paths for one in slices]
         for name in self.attributes:
             reads += [device.attribute(name) for one in slices for device in one.devices]
         return tuple(reads)
 
-    def _pool(self, hardware: Hardware, pool: Pool) -> Hashable:
+    def _pool(self, hardware: NodeHardware, pool: Pool) -> Hashable:
         slices = tuple([self._slice(hardware, one) for one in pool.slices])
         # Without the pool's name, which holds the node's in most drivers. The driver stays: selectors read it.
         return pool.pool_id[0], pool.incomplete, bool(pool.invalid), slices
 
-    def _slice(self, hardware: Hardware, one: ResourceSlice) -> Hashable:
+    def _slice(self, hardware: NodeHardware, one: ResourceSlice) -> Hashable:
         outline, reach = one.outline, one.reach
         skips = hardware.node.declared_features if one.skips_node_operations else None
         # All devices of the slice are reached alike then, and one entry says it for all.
@@ -145,7 +148,7 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
         devices = tuple([self._device(hardware, one, device) for device in one.devices])
         return outline.forms, outline.flaws, skips, devices
 
-    def _device(self, hardware: Hardware, one: ResourceSlice, device: Device) -> Hashable:
+    def _device(self, hardware: NodeHardware, one: ResourceSlice, device: Device) -> Hashable:
         reach = device.reach if one.per_device else one.reach
         return (
             self.own and (*one.pool_id, device.name) in hardware.common,
@@ -160,7 +163,7 @@ class DeviceViews(msgspec.Struct):
 
     _views: dict[tuple[tuple[Path, ...], tuple[str, ...], bool], DeviceView] = msgspec.field(default_factory=dict)
 
-    def of(self, paths: Iterable[Path], attributes: Collection[str], *, own: bool) -> DeviceView:
+    def view_of_paths(self, paths: Iterable[Path], attributes: Collection[str], *, own: bool) -> DeviceView:
         """The view of those who read this."""
         # A claim with many constraints would make a look as long as all attributes of all devices.
         if len(attributes) > _MOST_ATTRIBUTES:

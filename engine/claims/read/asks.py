@@ -51,7 +51,7 @@ def at_node(ask: DeviceAsk, published: frozenset[str], held: frozenset[str] = fr
     """
     # Without the held claims first. If nothing is left, the node is asked for nothing.
     if held:
-        return at_node(_without(ask, held), published)
+        return at_node(_ask_without_held(ask, held), published)
     left = [one for one in ask.extended if one.resource not in published]
     if not left:
         return DeviceAsk(ask.key, ask.named) if ask.named else None
@@ -75,11 +75,11 @@ def claims_of(ask: DeviceAsk) -> tuple[Claim, ...]:
 @lru_cache(maxsize=1024)
 def classes_of(ask: DeviceAsk) -> frozenset[str]:
     """The DeviceClasses that the claims name."""
-    of_claims = frozenset([one.class_name for one in _asks(claims_of(ask))])
+    of_claims = frozenset([one.class_name for one in _asks_of_claims(claims_of(ask))])
     return of_claims.union([one.class_name for one in ask.extended])
 
 
-def _without(ask: DeviceAsk, held: frozenset[str]) -> DeviceAsk:
+def _ask_without_held(ask: DeviceAsk, held: frozenset[str]) -> DeviceAsk:
     """The same without what is held of claims that the pod names."""
     # Claims are known by namespace and name, and a pod names them without namespace: they are all in its own.
     names = {f"{OWN}{one.partition('/')[2]}" for one in held}
@@ -91,7 +91,7 @@ def _without(ask: DeviceAsk, held: frozenset[str]) -> DeviceAsk:
     return DeviceAsk(key, tuple([ask.named[at] for at in kept]), ask.extended, ask.claims, ask.shared, ask.aligned)
 
 
-def same(one: DeviceAsk, other: DeviceAsk) -> bool:
+def same_devices(one: DeviceAsk, other: DeviceAsk) -> bool:
     """Whether pods with the one get the same devices as pods with the other: names in the pod are nothing to them.
 
     ``other`` is what was promised: of the claims that it counts, the one may have devices by now.
@@ -103,19 +103,19 @@ def same(one: DeviceAsk, other: DeviceAsk) -> bool:
     gone = [what for _, what in other.named if what.startswith(OWN) and what not in counted]
     if gone:
         namespace = other.claims[0].partition("/")[0]
-        other = _without(other, frozenset([f"{namespace}/{what.removeprefix(OWN)}" for what in gone]))
-    if [_wanted(each) for each in one.extended] != [_wanted(each) for each in other.extended]:
+        other = _ask_without_held(other, frozenset([f"{namespace}/{what.removeprefix(OWN)}" for what in gone]))
+    if [_comparable_request(each) for each in one.extended] != [_comparable_request(each) for each in other.extended]:
         return False
     return one.key == other.key or [(claim.requests, claim.constraints) for claim in claims_of(one)] == [
         (claim.requests, claim.constraints) for claim in claims_of(other)
     ]
 
 
-def _wanted(request: ExtendedRequest) -> tuple[str, str, int]:
+def _comparable_request(request: ExtendedRequest) -> tuple[str, str, int]:
     """All but the name: that counts the resources of a container, and a pod may have more of them than its template."""
     return request.resource, request.class_name, request.count
 
 
-def _asks(claims: Sequence[Claim]) -> Iterator[Ask]:
+def _asks_of_claims(claims: Sequence[Claim]) -> Iterator[Ask]:
     for request in (one for claim in claims for one in claim.requests):
         yield from (*((request.exactly,) if request.exactly is not None else ()), *request.alternatives)

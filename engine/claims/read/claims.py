@@ -15,7 +15,7 @@ def read_class(given: object) -> DeviceClass:
     """
     whole = Fields.of_object("DeviceClass", given)
     metadata = whole.metadata
-    spec = whole.part("spec") or Fields(whole.what, "spec", {})
+    spec = whole.fields_of("spec") or Fields(whole.what, "spec", {})
     return DeviceClass(
         name=metadata.required("name"),
         selectors=_selectors(spec),
@@ -33,18 +33,18 @@ def read_claim(given: object) -> Claim:
     whole = Fields.of_object("ResourceClaim", given)
     metadata = whole.metadata
     namespace = metadata.text("namespace")
-    spec = whole.part("spec") or Fields(whole.what, "spec", {})
-    devices = spec.part("devices") or Fields(whole.what, "spec.devices", {})
+    spec = whole.fields_of("spec") or Fields(whole.what, "spec", {})
+    devices = spec.fields_of("devices") or Fields(whole.what, "spec.devices", {})
     return Claim(
         name=f"{namespace}/{metadata.required('name')}".lstrip("/"),
-        requests=tuple(_request(part) for part in devices.parts("requests")),
+        requests=tuple(_request(part) for part in devices.parts_of_list("requests")),
         constraints=tuple(
             Constraint(
                 requests=frozenset(part.texts("requests")),
                 match=part.text("matchAttribute"),
                 distinct=part.text("distinctAttribute"),
             )
-            for part in devices.parts("constraints")
+            for part in devices.parts_of_list("constraints")
         ),
     )
 
@@ -68,22 +68,22 @@ def read_uses(given: object, what: str) -> tuple[Use, ...]:
             consumed={name: amount.nanos for name, amount in part.quantities("consumedCapacity").items()},
             admin=bool(part.flag("adminAccess")),
         )
-        for part in uses.parts("results")
+        for part in uses.parts_of_list("results")
     )
 
 
 def _request(part: Fields) -> Request:
-    exactly = part.part("exactly")
+    exactly = part.fields_of("exactly")
     return Request(
         name=part.required("name"),
         exactly=None if exactly is None else _ask_of(exactly, part.required("name")),
-        alternatives=tuple(_ask_of(one, one.required("name")) for one in part.parts("firstAvailable")),
+        alternatives=tuple(_ask_of(one, one.required("name")) for one in part.parts_of_list("firstAvailable")),
     )
 
 
 def _ask_of(part: Fields, name: str) -> Ask:
     mode = part.text("allocationMode") or EXACT_COUNT
-    capacity = part.part("capacity")
+    capacity = part.fields_of("capacity")
     wanted = capacity is not None and capacity.values.get("requests") is not None
     return Ask(
         name=name,
@@ -93,15 +93,15 @@ def _ask_of(part: Fields, name: str) -> Ask:
         count=part.integer("count") or (1 if mode == EXACT_COUNT else 0),
         admin=part.flag("adminAccess"),
         selectors=_selectors(part),
-        tolerations=tuple(_toleration(one) for one in part.parts("tolerations")),
+        tolerations=tuple(_toleration(one) for one in part.parts_of_list("tolerations")),
         # An empty ``capacity`` differs from none: with the gate off it is refused all the same (`_check_features`).
         capacity=None if capacity is None else (capacity.quantities("requests") if wanted else {}),
-        derived={one.text("name"): one.text("expression") for one in part.parts("derivedAttributes")},
+        derived={one.text("name"): one.text("expression") for one in part.parts_of_list("derivedAttributes")},
     )
 
 
 def _selectors(part: Fields) -> tuple[str | None, ...]:
-    found = (selector.part("cel") for selector in part.parts("selectors"))
+    found = (selector.fields_of("cel") for selector in part.parts_of_list("selectors"))
     # None marks a selector of a later API version. It is refused when it is used, and not while it is read: nobody may
     # ask for it.
     return tuple(None if cel is None else cel.text("expression") for cel in found)

@@ -31,18 +31,18 @@ class Fields(msgspec.Struct, frozen=True):
             ObjectError: it is none, or has no name.
         """
         if not isinstance(given, Mapping):
-            raise ObjectError(kind, "", f"expected an object, got {_shown(given)}")
+            raise ObjectError(kind, "", f"expected an object, got {_describe_value(given)}")
         metadata = given.get("metadata")
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(name, str) or not name:
-            raise ObjectError(kind, "metadata.name", f"expected a name, got {_shown(name)}")
+            raise ObjectError(kind, "metadata.name", f"expected a name, got {_describe_value(name)}")
         # Names go into every error. One that the API server never checked, from a file, may be of any length.
         return cls(f"{kind} {name[:253]}", "", given)
 
     @property
     def metadata(self) -> "Fields":
         """The metadata of an object, which `of_object` has seen."""
-        return self._inside("metadata", self.values["metadata"])
+        return self._fields_of_value("metadata", self.values["metadata"])
 
     def text(self, name: str, default: str = "") -> str:
         """A text; ``default`` where there is none."""
@@ -50,7 +50,7 @@ class Fields(msgspec.Struct, frozen=True):
         if value is None:
             return default
         if not isinstance(value, str):
-            raise self.error(name, f"expected a text, got {_shown(value)}")
+            raise self.error(name, f"expected a text, got {_describe_value(value)}")
         return value
 
     def required(self, name: str) -> str:
@@ -67,27 +67,27 @@ class Fields(msgspec.Struct, frozen=True):
             return default
         # Not ``isinstance``: JSON's true would pass as 1.
         if type(value) is not int or not least <= value <= LARGEST:
-            raise self.error(name, f"expected a number from {least} to {LARGEST}, got {_shown(value)}")
+            raise self.error(name, f"expected a number from {least} to {LARGEST}, got {_describe_value(value)}")
         return value
 
     def flag(self, name: str) -> bool | None:
         """True or False; None where neither is given."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
-            raise self.error(name, f"expected true or false, got {_shown(value)}")
+            raise self.error(name, f"expected true or false, got {_describe_value(value)}")
         return value
 
-    def part(self, name: str) -> "Fields | None":
+    def fields_of(self, name: str) -> "Fields | None":
         """The fields of a part; None where there is none."""
         value = self.values.get(name)
-        return None if value is None else self._inside(name, value)
+        return None if value is None else self._fields_of_value(name, value)
 
-    def parts(self, name: str) -> "Iterator[Fields]":
+    def parts_of_list(self, name: str) -> "Iterator[Fields]":
         """The parts of a list, in order."""
         for index, value in enumerate(self.items(name)):
-            yield self._inside(f"{name}[{index}]", value)
+            yield self._fields_of_value(f"{name}[{index}]", value)
 
-    def named(self, name: str) -> "Iterator[tuple[str, Fields]]":
+    def parts_by_key(self, name: str) -> "Iterator[tuple[str, Fields]]":
         """The parts of a map, by key."""
         for key, value in self.entries(name):
             yield key, self.entry(name, key, value)
@@ -98,7 +98,7 @@ class Fields(msgspec.Struct, frozen=True):
 
     def entry(self, name: str, key: str, value: object) -> "Fields":
         """One of these, as fields."""
-        return self._inside(f"{name}[{key[:253]}]", value)
+        return self._fields_of_value(f"{name}[{key[:253]}]", value)
 
     def items(self, name: str) -> list[Any]:
         """A list; an empty one where there is none."""
@@ -106,7 +106,7 @@ class Fields(msgspec.Struct, frozen=True):
         if value is None:
             return []
         if not isinstance(value, list):
-            raise self.error(name, f"expected a list, got {_shown(value)}")
+            raise self.error(name, f"expected a list, got {_describe_value(value)}")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class Fields(msgspec.Struct, frozen=True):
         found = self.items(name)
         for index, value in enumerate(found):
             if not isinstance(value, str):
-                raise self.error(f"{name}[{index}]", f"expected a text, got {_shown(value)}")
+                raise self.error(f"{name}[{index}]", f"expected a text, got {_describe_value(value)}")
         return tuple(found)
 
     def quantity(self, name: str) -> Quantity | None:
@@ -135,17 +135,17 @@ class Fields(msgspec.Struct, frozen=True):
         found = self._map(name)
         for key, value in found.items():
             if not isinstance(value, str):
-                raise self.error(f"{name}[{key[:253]}]", f"expected a text, got {_shown(value)}")
+                raise self.error(f"{name}[{key[:253]}]", f"expected a text, got {_describe_value(value)}")
         return dict(found)
 
     def error(self, name: str, message: str) -> ObjectError:
         """The error of one of these fields."""
         return ObjectError(self.what, f"{self.path}.{name}".lstrip("."), message)
 
-    def _inside(self, name: str, value: object) -> "Fields":
+    def _fields_of_value(self, name: str, value: object) -> "Fields":
         # The exact type first: ``isinstance`` against an abstract class is slow, and each device is many such objects.
         if type(value) is not dict and not isinstance(value, Mapping):
-            raise self.error(name, f"expected an object, got {_shown(value)}")
+            raise self.error(name, f"expected an object, got {_describe_value(value)}")
         return Fields(self.what, f"{self.path}.{name}".lstrip("."), value)
 
     def _map(self, name: str) -> Mapping[str, Any]:
@@ -153,7 +153,7 @@ class Fields(msgspec.Struct, frozen=True):
         if value is None:
             return {}
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise self.error(name, f"expected a map, got {_shown(value)}")
+            raise self.error(name, f"expected a map, got {_describe_value(value)}")
         return value
 
     def _quantity(self, name: str, value: object) -> Quantity:
@@ -161,14 +161,14 @@ class Fields(msgspec.Struct, frozen=True):
         if type(value) is int and abs(value) <= LARGEST:
             value = str(value)
         if not isinstance(value, str):
-            raise self.error(name, f"expected a quantity, got {_shown(value)}")
+            raise self.error(name, f"expected a quantity, got {_describe_value(value)}")
         try:
             return quantities.parse(value.strip())
         except ValueError as error:
             raise self.error(name, str(error)) from error
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     """A wrong value as far as it helps; what is nested is only named."""
     if value is None:
         return "nothing"

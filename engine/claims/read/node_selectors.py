@@ -12,10 +12,10 @@ def read_terms(selector: Fields) -> ReachTerms:
     """
     return tuple(
         ReachTerm(
-            tuple(_label_need(need) for need in term.parts("matchExpressions")),
-            tuple(_field_need(need) for need in term.parts("matchFields")),
+            tuple(_label_need(need) for need in term.parts_of_list("matchExpressions")),
+            tuple(_field_need(need) for need in term.parts_of_list("matchFields")),
         )
-        for term in selector.parts("nodeSelectorTerms")
+        for term in selector.parts_of_list("nodeSelectorTerms")
     )
 
 

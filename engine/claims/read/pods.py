@@ -14,7 +14,7 @@ def read_containers(pod: object) -> tuple[ContainerAsk, ...]:
         ObjectError: the pod is none.
     """
     whole = Fields.of_object("Pod", pod)
-    spec = whole.part("spec") or Fields(whole.what, "spec", {})
+    spec = whole.fields_of("spec") or Fields(whole.what, "spec", {})
     return tuple(
         ContainerAsk(
             name=part.text("name"),
@@ -22,8 +22,8 @@ def read_containers(pod: object) -> tuple[ContainerAsk, ...]:
             requests={} if resources is None else resources.quantities("requests"),
         )
         for kind in ("initContainers", "containers")
-        for part in spec.parts(kind)
-        for resources in (part.part("resources"),)
+        for part in spec.parts_of_list(kind)
+        for resources in (part.fields_of("resources"),)
     )
 
 

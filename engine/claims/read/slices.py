@@ -30,8 +30,8 @@ def read_slice(given: object) -> ResourceSlice:
         ObjectError: it is none; the error names the field.
     """
     whole = Fields.of_object("ResourceSlice", given)
-    spec = whole.part("spec") or Fields(whole.what, "spec", {})
-    pool = spec.part("pool") or Fields(whole.what, "spec.pool", {})
+    spec = whole.fields_of("spec") or Fields(whole.what, "spec", {})
+    pool = spec.fields_of("pool") or Fields(whole.what, "spec.pool", {})
     driver = spec.required("driver")
     return ResourceSlice(
         name=whole.metadata.required("name"),
@@ -41,8 +41,8 @@ def read_slice(given: object) -> ResourceSlice:
         slices=pool.integer("resourceSliceCount"),
         reach=_reach(spec),
         per_device=spec.flag("perDeviceNodeSelection"),
-        devices=tuple(_device(part, driver) for part in spec.parts("devices")),
-        counter_sets=tuple((part.text("name"), _counters(part)) for part in spec.parts("sharedCounters")),
+        devices=tuple(_device(part, driver) for part in spec.parts_of_list("devices")),
+        counter_sets=tuple((part.text("name"), _counters(part)) for part in spec.parts_of_list("sharedCounters")),
         skips_node_operations=bool(spec.texts("skipNodeOperations")),
     )
 
@@ -50,7 +50,7 @@ def read_slice(given: object) -> ResourceSlice:
 def _reach(part: Fields) -> Reach:
     if _PLACES.isdisjoint(part.values):
         return _NOWHERE  # as most devices, whose slices tell it
-    selector = part.part("nodeSelector")
+    selector = part.fields_of("nodeSelector")
     return Reach(
         node=part.text("nodeName"),
         all_nodes=bool(part.flag("allNodes")),
@@ -65,13 +65,13 @@ def _device(part: Fields, driver: str) -> Device:
         name=part.required("name"),
         attributes={
             # The short way first. 5,000 nodes with 8 devices of 10 attributes are 400,000 of them.
-            name: _whole(one) or _attribute(part.entry("attributes", name, one))
+            name: _single_attribute(one) or _attribute(part.entry("attributes", name, one))
             for name, one in part.entries("attributes")
         },
-        capacity={name: _capacity(one) for name, one in part.named("capacity")},
-        uses=tuple(_use(one) for one in part.parts("consumesCounters")),
+        capacity={name: _capacity(one) for name, one in part.parts_by_key("capacity")},
+        uses=tuple(_read_counter_use(one) for one in part.parts_of_list("consumesCounters")),
         taints=tuple(
-            DeviceTaint(one.text("key"), one.text("value"), one.text("effect")) for one in part.parts("taints")
+            DeviceTaint(one.text("key"), one.text("value"), one.text("effect")) for one in part.parts_of_list("taints")
         ),
         reach=_reach(part),
         shareable=part.flag("allowMultipleAllocations"),
@@ -81,7 +81,7 @@ def _device(part: Fields, driver: str) -> Device:
     )
 
 
-def _whole(given: Any) -> Attribute | None:
+def _single_attribute(given: Any) -> Attribute | None:
     """The same as `_attribute` of what has one value as it should be, which is nearly all; None of anything else."""
     if type(given) is not dict or len(given) != 1:
         return None
@@ -120,12 +120,12 @@ def _capacity(part: Fields) -> DeviceCapacity:
     value = part.quantity("value")
     if value is None:
         raise part.error("value", "expected a quantity, got nothing")
-    policy = part.part("requestPolicy")
+    policy = part.fields_of("requestPolicy")
     return DeviceCapacity(value, None if policy is None else _policy(policy))
 
 
 def _policy(part: Fields) -> CapacityPolicy:
-    limits = part.part("validRange")
+    limits = part.fields_of("validRange")
     return CapacityPolicy(
         default=part.quantity("default"),
         values=part.listed_quantities("validValues"),
@@ -143,13 +143,13 @@ def _range(part: Fields) -> Range:
     return Range(part.quantity("min"), part.quantity("max"), step)
 
 
-def _use(part: Fields) -> CounterUse:
+def _read_counter_use(part: Fields) -> CounterUse:
     return CounterUse(part.text("counterSet"), _counters(part), frozenset(part.texts("compatibilityGroups")))
 
 
 def _counters(part: Fields) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, one in part.named("counters"):
+    for name, one in part.parts_by_key("counters"):
         value = one.quantity("value")
         # A bound far beyond any hardware, so that sums of counters stay cheap to compute.
         if value is None or abs(value.nanos) > NANO << 96:

@@ -24,7 +24,7 @@ class Consumption(msgspec.Struct, frozen=True):
 
     amounts: Mapping[str, Quantity] | None
 
-    def fits(self, device: Device, used: Amounts, taking: Amounts) -> bool:
+    def fits_beside(self, device: Device, used: Amounts, taking: Amounts) -> bool:
         """Whether there is room beside what is used, and what the search takes already."""
         if self.amounts is None:
             return False
@@ -87,7 +87,7 @@ def _raised(wanted: Quantity, limits: Range, least: Quantity, *, fractional: boo
     if wanted.nanos > LARGEST_INT * NANO:
         raise CapacityError(f"capacity request cannot be represented: {wanted} exceeds 2^63 - 1")
     amount = _up(_units(wanted), _units(least), _units(limits.step))
-    return quantities.whole(amount, limits.step.written)
+    return quantities.whole_quantity(amount, limits.step.written)
 
 
 def _up(wanted: int, least: int, step: int) -> int:

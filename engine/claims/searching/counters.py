@@ -20,7 +20,7 @@ class PoolCounters(msgspec.Struct):
     groups: dict[str, Groups]
 
     @classmethod
-    def of(cls, pool: Pool, in_use: InUse) -> "PoolCounters":
+    def from_pool(cls, pool: Pool, in_use: InUse) -> "PoolCounters":
         """What devices in use leave."""
         left = {
             (name, counter): amount
@@ -57,10 +57,10 @@ class Counters(msgspec.Struct):
     _pools: dict[PoolId, PoolCounters] = msgspec.field(default_factory=dict)
 
     def consume_counters(self, pool: Pool, device: Device) -> dict[str, Groups] | None:
-        """Take a device's counters; returns what `give_back` needs, None where there are not enough."""
+        """Take a device's counters; returns what `undo_take` needs, None where there are not enough."""
         counters = self._pools.get(pool.pool_id)
         if counters is None:
-            counters = self._pools[pool.pool_id] = PoolCounters.of(pool, self.in_use)
+            counters = self._pools[pool.pool_id] = PoolCounters.from_pool(pool, self.in_use)
         before: dict[str, Groups] = {}
         if self.with_groups:
             before = {use.counter_set: counters.groups.get(use.counter_set) for use in device.uses}
@@ -80,7 +80,7 @@ class Counters(msgspec.Struct):
             counters.groups[use.counter_set] = _in_common(counters.groups.get(use.counter_set), use.groups)
         return before
 
-    def give_back(self, pool: Pool, device: Device, before: dict[str, Groups]) -> None:
+    def undo_take(self, pool: Pool, device: Device, before: dict[str, Groups]) -> None:
         """Give back what was taken last."""
         counters = self._pools[pool.pool_id]
         _charge(counters, device.uses, -1)

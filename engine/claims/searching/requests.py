@@ -9,7 +9,7 @@ from engine.claims.cel.errors import CelError, CompileError
 from engine.claims.cel.selectors import Program, Selectors
 from engine.claims.errors import AllocationError
 from engine.claims.features import Features
-from engine.claims.hardware import Hardware, Reachable
+from engine.claims.hardware import NodeHardware, Reachable
 from engine.claims.model import ALL, EXACT_COUNT, Ask, Attribute, Claim, DeviceClass
 from engine.claims.pools import reaches
 from engine.claims.searching.capacities import CapacityError, Consumption, consumption
@@ -53,7 +53,7 @@ class Ready(msgspec.Struct):
         """Have it mean these devices, and all of them."""
         self.all_devices, self.count = devices, len(devices)
 
-    def matches(self, index: int, one: Reachable, hardware: Hardware, budget: Budget) -> bool:
+    def matches(self, index: int, one: Reachable, hardware: NodeHardware, budget: Budget) -> bool:
         """Whether a device is of its class, meets its selectors and is for the node.
 
         Raises:
@@ -152,7 +152,7 @@ class RequestContext(msgspec.Struct, frozen=True):
         return self.selectors.program(expression)
 
 
-def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: Hardware) -> Ready:
+def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: NodeHardware) -> Ready:
     """One request, or alternative (of ``parent``), with its class and, for all of them, the devices that it means.
 
     Raises:
@@ -192,7 +192,7 @@ def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: 
     return request
 
 
-def _all_devices(request: Ready, hardware: Hardware, budget: Budget) -> list[int]:
+def _all_devices(request: Ready, hardware: NodeHardware, budget: Budget) -> list[int]:
     """The devices that a request for all of them means.
 
     Raises:

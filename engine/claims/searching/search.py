@@ -14,7 +14,7 @@ import msgspec
 
 from engine.claims.budget import Budget
 from engine.claims.errors import SearchLimitError
-from engine.claims.hardware import Hardware, Reachable
+from engine.claims.hardware import NodeHardware, Reachable
 from engine.claims.in_use import InUse
 from engine.claims.model import ALL, EXACT_COUNT, MOST_DEVICES, Amounts
 from engine.claims.results import Given
@@ -64,9 +64,9 @@ class Chosen(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class DeviceSearch:
-    """The search for one pod, and for more with equal claims after it (`settle`), for as long as its budget lasts."""
+    """The search for one pod, and for more with equal claims after it (`search_claims`), while its budget lasts."""
 
-    hardware: Hardware
+    hardware: NodeHardware
     in_use: InUse
     claims: tuple[ClaimSearch, ...]
     budget: Budget
@@ -81,7 +81,7 @@ class DeviceSearch:
         asked = [one for claim in self.claims for alternatives in claim.requests for one in alternatives]
         one_request = len(self.claims) == 1 and len(self.claims[0].requests) == 1
         self._single = one_request and all(one.ask.mode == EXACT_COUNT and one.count == 1 for one in asked)
-        # One account for all pods of `settle`: counters of devices that were chosen before stay taken in it.
+        # One account for all pods of `search_claims`: counters of devices that were chosen before stay taken in it.
         self._counters = Counters(self.in_use, self.hardware.features.compatibility_groups)
         taken = self.in_use.taken
         # By index, for the innermost loop asks it for every device; an id is a tuple of three texts.
@@ -96,7 +96,7 @@ class DeviceSearch:
         """
         return self._request(0, 0, 0) is Found.YES
 
-    def settle(self, claims: tuple[ClaimSearch, ...]) -> None:
+    def search_claims(self, claims: tuple[ClaimSearch, ...]) -> None:
         """Have what was found in use, and search for these claims of the next pod; nobody only looks at devices.
 
         A device that was passed over by a pod that gets one device is passed over by those after it too.
@@ -120,17 +120,17 @@ class DeviceSearch:
             return Found.NO if found is Found.TOO_MANY else found
         alternatives = requests[index]
         if not alternatives[0].parent:
-            return self._devices(RequestPlace(claim_index, index), alternatives[0], 0, 0, depth)
+            return self._choose_devices(RequestPlace(claim_index, index), alternatives[0], 0, 0, depth)
         exceeded = True
         for alternative in alternatives:
-            found = self._devices(RequestPlace(claim_index, index), alternative, 0, 0, depth + 1)
+            found = self._choose_devices(RequestPlace(claim_index, index), alternative, 0, 0, depth + 1)
             if found is Found.YES:
                 return found
             # One alternative within the limit keeps the search going, even if it finds no devices.
             exceeded = exceeded and found is Found.TOO_MANY
         return Found.TOO_MANY if exceeded else Found.NO
 
-    def _devices(self, place: RequestPlace, request: Ready, chosen: int, start: int, depth: int) -> Found:
+    def _choose_devices(self, place: RequestPlace, request: Ready, chosen: int, start: int, depth: int) -> Found:
         """Choose the devices of a request, of which it has so many, from the one at ``start`` on."""
         self._step(depth)
         # "All" of no devices is no success in Kubernetes.
@@ -153,7 +153,7 @@ class DeviceSearch:
             step = self._possible(place.claim, request, device)
             if step is None:
                 continue
-            found = self._devices(place, request, chosen + 1, device + 1, depth + 1)
+            found = self._choose_devices(place, request, chosen + 1, device + 1, depth + 1)
             if found is not Found.YES:
                 self._give_back(place.claim, request, step)
             # Found, or too many devices: in both cases no later device changes the outcome.
@@ -169,7 +169,7 @@ class DeviceSearch:
         step = self._choose(place.claim, request, request.all_devices[chosen], must=True)
         if step is None:
             return Found.NO
-        found = self._devices(place, request, chosen + 1, 0, depth + 1)
+        found = self._choose_devices(place, request, chosen + 1, 0, depth + 1)
         if found is not Found.YES:
             self._give_back(place.claim, request, step)
         return found
@@ -200,7 +200,7 @@ class DeviceSearch:
     def _fits(self, request: Ready, index: int, one: Reachable) -> bool:
         used = self.in_use.consumed(one.device_id)
         taking = self._sharing.get(index, _NOTHING)
-        return request.consumption_of(index, one, self.hardware.features).fits(one.device, used, taking)
+        return request.consumption_of(index, one, self.hardware.features).fits_beside(one.device, used, taking)
 
     def _choose(self, claim_index: int, request: Ready, index: int, *, must: bool) -> Chosen | None:
         """Choose a selected device unless something stands against it; then nothing is changed.
@@ -210,7 +210,7 @@ class DeviceSearch:
         """
         one = self.hardware.candidates[index]
         shareable = self.hardware.features.consumable_capacity and bool(one.device.shareable)
-        if not self._usable(claim_index, request, index, shareable=shareable):
+        if not self._is_usable(claim_index, request, index, shareable=shareable):
             return None
         groups: dict[str, Groups] | None = None
         # Further shares of a device do not pay its counters again.
@@ -234,7 +234,7 @@ class DeviceSearch:
         self._mark(claim_index, request, index, shareable=shareable)
         return Chosen(index, groups, shareable, before)
 
-    def _usable(self, claim_index: int, request: Ready, index: int, *, shareable: bool) -> bool:
+    def _is_usable(self, claim_index: int, request: Ready, index: int, *, shareable: bool) -> bool:
         taking = self._taking.get(index, ())
         if request.admin:
             if not shareable and claim_index in taking:
@@ -291,4 +291,4 @@ class DeviceSearch:
             rule.remove(request.base, request.full_name)
         if groups is not None:
             one = self.hardware.candidates[index]
-            self._counters.give_back(one.pool, one.device, groups)
+            self._counters.undo_take(one.pool, one.device, groups)

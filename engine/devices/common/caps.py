@@ -99,11 +99,11 @@ class CommonCaps:
         found = []
         for codes, parts in self._kin(ask).layers:
             # Code 0 is that of nodes that draw on no part of the layer. It has no cap, so its number does not matter.
-            most = [0, *(self._most(ask, part, emptied=emptied) for part in parts)]
+            most = [0, *(self._most_pods(ask, part, emptied=emptied) for part in parts)]
             found.append(CommonCap(codes, np.array(most, np.int64)))
         return tuple(found)
 
-    def counts(self, name: str, ask: DeviceAsk) -> bool:
+    def may_get_devices(self, name: str, ask: DeviceAsk) -> bool:
         """Whether such a pod may be given devices on a node that others reach too."""
         found = self._draws(name, ask) if self._any() else None
         return found is not None and bool(found.parts)
@@ -112,25 +112,25 @@ class CommonCaps:
         """Whether pods that share a claim without devices may stand on several nodes: all reach what it may get."""
         return self._any() and self._kin(ask).several
 
-    def together(self, ask: DeviceAsk) -> tuple[Ints, NDArray[np.bool_] | None]:
+    def together_by_node(self, ask: DeviceAsk) -> tuple[Ints, NDArray[np.bool_] | None]:
         """A number for each node, by table index: pods that share a claim go where it is the same.
 
         And where they may go at all, where such pods wait already; None for everywhere.
         """
         numbers = self._kin(ask).together
         nodes = self._waiting.naming(ask.claims[0]) if ask.claims else ()
-        places = [self._places.index(name) for name in nodes if ask in self._waiting.on(name)]
+        places = [self._places.index(name) for name in nodes if ask in self._waiting.waiting_on_node(name)]
         held = [place for place in places if place is not None]
         return numbers, np.isin(numbers, numbers[held]) if held else None
 
-    def why(self, name: str, ask: DeviceAsk) -> list[str]:
+    def explain_caps(self, name: str, ask: DeviceAsk) -> list[str]:
         """In words, what stands against one more pod on a node as far as such devices go."""
         found = self._draws(name, ask) if self._any() else None
         if found is None:
             return []
         texts, demand, parts = [], self._demand, self._kin(ask).parts
         for devices, each in found.sets:
-            left, held = demand.left(devices, ask), demand.taken(devices)
+            left, held = demand.count_left(devices, ask), demand.count_held(devices)
             size = f"{len(devices)} {'device' if len(devices) == 1 else 'devices'} that nodes share"
             if parts[devices].odd:
                 texts.append(f"{size} cannot be counted, as too many combinations of nodes reach them")
@@ -139,7 +139,7 @@ class CommonCaps:
                 texts.append(f"of {size}, {held} held and {kept} kept for pods on these nodes")
         if found.unknown:
             texts.append("it takes too many steps to find out which shared devices such pods may get")
-        elif found.loose and demand.left(found.loose, ask, kept=False) < found.most:
+        elif found.loose and demand.count_left(found.loose, ask, kept=False) < found.most:
             texts.append("pods on other nodes get devices first that such pods could also use")
         return texts
 
@@ -157,13 +157,13 @@ class CommonCaps:
                     return name
         return ""
 
-    def _most(self, ask: DeviceAsk, part: _MeetingSets, *, emptied: bool) -> int:
+    def _most_pods(self, ask: DeviceAsk, part: _MeetingSets, *, emptied: bool) -> int:
         if part.odd:
             return 0
         demand = self._demand
         left = min(
             # On empty nodes a set that pods only may be given bounds nothing.
-            (len(devices) if kept else UNLIMITED) if emptied else demand.left(devices, ask, kept=kept)
+            (len(devices) if kept else UNLIMITED) if emptied else demand.count_left(devices, ask, kept=kept)
             for devices, kept in part.sets.items()
         )
         return UNLIMITED * (left >= part.each) if ask.shared else left // part.each
@@ -174,7 +174,9 @@ class CommonCaps:
         if found is None or found[0] != key:
             # `get_or_make` would return the old entry.
             self._known.pop(ask, None)
-            found = self._known.get_or_make(ask, lambda: (key, _kin_of(self._places.names(), ask, self._draws)))
+            found = self._known.get_or_make(
+                ask, lambda: (key, _kin_of(self._places.nodes_by_place(), ask, self._draws))
+            )
         return found[1]
 
 
@@ -187,7 +189,7 @@ def _kin_of(names: Sequence[str], ask: DeviceAsk, draws: DrawsAt) -> _Kin:
             together[place] = -1 - whole.setdefault(found and found.sets, len(whole))
         if found is not None and found.parts:
             drawn[place] = found
-    parts = _parts(drawn.values())
+    parts = _meeting_sets(drawn.values())
     return _Kin(parts, _layers(len(names), drawn, parts), together, len(np.unique(together)) < len(names))
 
 
@@ -219,7 +221,7 @@ def _layers(
     return layers
 
 
-def _parts(drawn: Iterable[Draws]) -> dict[DeviceSet, _MeetingSets]:
+def _meeting_sets(drawn: Iterable[Draws]) -> dict[DeviceSet, _MeetingSets]:
     """Of each set the part that it belongs to."""
     of: dict[DeviceSet, _MeetingSets] = {}
     first: dict[tuple[str, str, str], DeviceSet] = {}

@@ -53,7 +53,7 @@ class Wanted:
             found |= self._of_pool.get(pool, set())
         return ((one, self._all[one]) for one in found if not one.isdisjoint(devices))
 
-    def of(self, devices: DeviceSet) -> int:
+    def demand_for_devices(self, devices: DeviceSet) -> int:
         """How many of these devices may go to all of them together, at most."""
         return sum(some for _, some in self.meeting(devices))
 
@@ -97,7 +97,7 @@ class CommonDemand:
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def taken(self, devices: DeviceSet) -> int:
+    def count_held(self, devices: DeviceSet) -> int:
         """How many of them claims hold."""
         found = self._taken.get(devices)
         if found is None:
@@ -106,7 +106,7 @@ class CommonDemand:
             found = self._taken[devices] = len(devices & used)
         return found
 
-    def left(self, devices: DeviceSet, ask: DeviceAsk, *, kept: bool = True) -> int:
+    def count_left(self, devices: DeviceSet, ask: DeviceAsk, *, kept: bool = True) -> int:
         """How many more may go to such pods, and all who wait still get theirs.
 
         ``kept``: these pods are to get theirs too. What a shared claim was promised is its own.
@@ -120,7 +120,7 @@ class CommonDemand:
         for one in others | {devices} if kept else others:
             # Those that share the claim are counted among what is wanted. For one more of them it is no competition.
             promised = sum(each for drawn, each in own if not drawn.isdisjoint(one))
-            least = min(least, len(one) - self.taken(one) - self._wanted.of(one) + promised)
+            least = min(least, len(one) - self.count_held(one) - self._wanted.demand_for_devices(one) + promised)
         return max(least, 0)
 
     def turn(self, name: str, ask: DeviceAsk, coming: Mapping[str, Mapping[DeviceAsk, int]]) -> DeviceTurn:
@@ -131,19 +131,19 @@ class CommonDemand:
         # ``beside`` is what others on their way draw: only where they take any of it is there something to wait for.
         beside, wanted = Wanted(), Wanted()
         for node, asks in coming.items():
-            for _, found, count in self._parts(node, asks):
+            for _, found, count in self._draws_of_asks(node, asks):
                 beside.add_draws(found, count)
                 wanted.add_draws(found, count)
         wanted.add_draws(mine, 1)
         for devices in wanted.kept:
-            short = wanted.of(devices) > len(devices) - self.taken(devices)
+            short = wanted.demand_for_devices(devices) > len(devices) - self.count_held(devices)
             if short and any(not one.isdisjoint(devices) for one, _ in mine.parts):
-                return DeviceTurn.LATER if beside.of(devices) else DeviceTurn.NONE
+                return DeviceTurn.LATER if beside.demand_for_devices(devices) else DeviceTurn.NONE
         return DeviceTurn.NOW
 
     # -- who waits --------------------------------------------------------------------------------------------
 
-    def _parts(self, name: str, asks: Mapping[DeviceAsk, int]) -> Iterator[_Part]:
+    def _draws_of_asks(self, name: str, asks: Mapping[DeviceAsk, int]) -> Iterator[_Part]:
         for ask, count in asks.items():
             found = self.draws(name, ask) if count > 0 else None
             if found is not None and found.parts:
@@ -151,17 +151,17 @@ class CommonDemand:
 
     def _catch_up(self) -> None:
         # -1 means that nothing noted holds any more, so all nodes are counted again.
-        changed = self._free.since(self._seen) if self._seen >= 0 else None
+        changed = self._free.changed_since(self._seen) if self._seen >= 0 else None
         self._seen = self._free.end
-        names = {*self._on, *self.waiting.nodes()}
+        names = {*self._on, *self.waiting.nodes_with_waiting()}
         for name in names if changed is None else names & changed:
             # Taken back as it was noted. The pods that wait there now may draw on other devices.
-            self._count(name, self._on.pop(name, ()), -1)
-            if now := list(self._parts(name, self.waiting.on(name))):
+            self._count_asks(name, self._on.pop(name, ()), -1)
+            if now := list(self._draws_of_asks(name, self.waiting.waiting_on_node(name))):
                 self._on[name] = now
-                self._count(name, now, 1)
+                self._count_asks(name, now, 1)
 
-    def _count(self, name: str, parts: Iterable[_Part], sign: int) -> None:
+    def _count_asks(self, name: str, parts: Iterable[_Part], sign: int) -> None:
         for ask, found, count in parts:
             if not ask.shared:
                 self._wanted.add_draws(found, count * sign)

@@ -226,9 +226,9 @@ def _rank(graph: LinkGraph, wanted: DeviceChoice, free: int, chosen: int) -> tup
     low = tuple(-device for device in bits(chosen))
     return (
         *first,
-        graph.weight(joined),
+        graph.weight_of_set(joined),
         graph.pairs_in_zone(joined),
-        graph.weight(left),
+        graph.weight_of_set(left),
         graph.pairs_in_zone(left),
         *low,
     )
@@ -252,5 +252,8 @@ def fragmentation(graph: LinkGraph, free_after: int) -> int:
         best, now = int(worth.peak[size]), int(worth.weight[left] + worth.in_zone[left])
     else:
         peak = best_set(graph, graph.all, size, PREFER) or 0
-        best, now = graph.weight(peak) + graph.pairs_in_zone(peak), graph.weight(left) + graph.pairs_in_zone(left)
+        best, now = (
+            graph.weight_of_set(peak) + graph.pairs_in_zone(peak),
+            graph.weight_of_set(left) + graph.pairs_in_zone(left),
+        )
     return 0 if best <= now else 1000 * (best - now) // best

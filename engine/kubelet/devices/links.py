@@ -67,7 +67,7 @@ class LinkGraph(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
         """Whether two devices share a NUMA zone, as far as zones are known."""
         return bool(self.zones and self.zones[one] & self.zones[other])
 
-    def weight(self, mask: int) -> int:
+    def weight_of_set(self, mask: int) -> int:
         """The sum of the weights of all pairs of a set."""
         return sum(self.weights[one][other] for one, other in combinations(bits(mask), 2))
 
@@ -187,7 +187,9 @@ def closeness(graph: LinkGraph, devices: int) -> int:
     links = sum(graph.nvlinks[one][other] for one, other in combinations(members, 2))
     # An unknown generation counts as 25 GB/s, so that a graph without one compares as its weights do.
     speed = LINK_SPEED.get(graph.generation, FASTER) if graph.generation else LINK_SPEED[4]
-    return (10 * (graph.weight(devices) - NVLINK * links) + 10 * NVLINK * links * speed // LINK_SPEED[4]) // pairs
+    return (
+        10 * (graph.weight_of_set(devices) - NVLINK * links) + 10 * NVLINK * links * speed // LINK_SPEED[4]
+    ) // pairs
 
 
 class Tables:

@@ -27,7 +27,7 @@ class XpuBoard(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     wings: tuple[int, ...] = ()
 
-    def free(self, cards: int) -> tuple[int, ...]:
+    def free_by_wing(self, cards: int) -> tuple[int, ...]:
         """How many of the given cards each wing has."""
         return tuple((wing & cards).bit_count() for wing in self.wings)
 
@@ -69,7 +69,7 @@ def mtf(free: tuple[int, ...]) -> int:
     """The fewest tasks that take all free cards; ``free`` is how many each wing has."""
     best = sum(_in_wing(cards) for cards in free)
     # A task of 8 may cross wings; smaller ones stay inside, so they are counted wing by wing.
-    for left in _without(free, max(SIZES)):
+    for left in _wings_after_take(free, max(SIZES)):
         best = min(best, 1 + mtf(left))
     return best
 
@@ -80,7 +80,7 @@ def _in_wing(cards: int) -> int:
     return cards // IN_ONE_WING + (cards % IN_ONE_WING).bit_count()
 
 
-def _without(free: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
+def _wings_after_take(free: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
     """What may be left in each wing when one task takes ``count`` cards from any of them; emptiest first wing first."""
     if not free:
         if not count:
@@ -89,7 +89,7 @@ def _without(free: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
     first, rest = free[0], free[1:]
     # From as many as the first wing gives down to the fewest with which the others can give the rest: no dead ends.
     for taken in range(min(first, count), max(0, count - sum(rest)) - 1, -1):
-        for left in _without(rest, count - taken):
+        for left in _wings_after_take(rest, count - taken):
             yield (first - taken, *left)
 
 
@@ -97,7 +97,7 @@ def splits(free: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
     """How many cards a task of ``count`` may take from each wing, by the rules alone."""
     if not allowed(count):
         return
-    for left in _without(free, count):
+    for left in _wings_after_take(free, count):
         taken = tuple(before - after for before, after in zip(free, left, strict=True))
         # Tasks of up to four cards are tried in one wing only, also where two wings together would have enough.
         if count > IN_ONE_WING or sum(map(bool, taken)) == 1:
@@ -133,8 +133,8 @@ def choose_cards(cards: XpuBoard, free: int, count: int, within: int | None = No
     usable = (free if within is None else within) | must
     # Cards that the pod's init container holds count as free before the choice, so that the change in tasks is that of
     # the whole set.
-    counted = cards.free(free | usable)
-    limits, least = cards.free(usable), cards.free(must)
+    counted = cards.free_by_wing(free | usable)
+    limits, least = cards.free_by_wing(usable), cards.free_by_wing(must)
     best: tuple[tuple[int, int, tuple[int, ...]], int] | None = None
     for taken in splits(limits, count):
         if any(number < needed for number, needed in zip(taken, least, strict=True)):

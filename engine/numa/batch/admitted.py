@@ -18,13 +18,13 @@ from engine.numa.batch.reusable import turns_of
 from engine.numa.batch.sequential import UNKNOWN
 from engine.numa.batch.zones import fits_set_of, in_one_zone, in_one_zone_of, in_sets, knows_sets
 from engine.numa.columns import View
-from engine.numa.count_plans import Plan
+from engine.numa.count_plans import CountPlan
 from engine.numa.zone_requests import ZoneRequest
 
 __all__ = ["UNKNOWN", "count", "count_in_one_zone", "count_one"]
 
 
-def count(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
+def count(view: View, plan: CountPlan, most: int, space: Workspace) -> Ints:
     """Pods that each machine grants, ``most`` at the most; ``UNKNOWN`` where the closed forms do not say."""
     if plan.refused or not plan.asks:
         return np.full(view.width, 0 if plan.refused else most, np.int64)
@@ -39,7 +39,7 @@ def count(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     return found
 
 
-def count_in_one_zone(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
+def count_in_one_zone(view: View, plan: CountPlan, most: int, space: Workspace) -> Ints:
     """The same for pods that come out in one zone each, as a kubelet that does not insist would align them."""
     if plan.refused or not plan.whole.rows:
         return count(view, plan, most, space)
@@ -47,7 +47,7 @@ def count_in_one_zone(view: View, plan: Plan, most: int, space: Workspace) -> In
     return np.minimum(found, count(view, plan, most, space)) if plan.strict else found
 
 
-def _by_kubelet(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
+def _by_kubelet(view: View, plan: CountPlan, most: int, space: Workspace) -> Ints:
     """The same before any wish."""
     if not plan.strict:
         return _permissive(view, plan, most, space)
@@ -58,7 +58,7 @@ def _by_kubelet(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     if plan.policy is TopologyPolicy.RESTRICTED and ask.rows:
         none = (found == 0).nonzero()[0]
         if len(none):
-            found[none] = _in_several(view.only(none), plan, most, space)
+            found[none] = _in_several(view.select_columns(none), plan, most, space)
     if plan.loose:
         left = found < most
         for row, amount in ask.memory_of(view.kind.traits.resources):
@@ -67,7 +67,7 @@ def _by_kubelet(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     return found
 
 
-def count_one(view: View, state: State, plan: Plan, most: int, space: Workspace) -> int:
+def count_one(view: View, state: State, plan: CountPlan, most: int, space: Workspace) -> int:
     """The same as `count` for a view of one column, which has this state."""
     if plan.alone:
         (ask,) = plan.asks
@@ -81,7 +81,7 @@ def count_one(view: View, state: State, plan: Plan, most: int, space: Workspace)
     return int(count(view, plan, most, space)[0])
 
 
-def _in_several(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
+def _in_several(view: View, plan: CountPlan, most: int, space: Workspace) -> Ints:
     """Restricted, where no zone alone holds a pod: pods that take several zones each."""
     (ask,) = plan.asks
     if not knows_sets(view, ask):
@@ -94,13 +94,13 @@ def _in_several(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     elif most > 1:
         some = found.nonzero()[0]
         # Where the whole machine holds one pod at most, the first turn has given the answer.
-        some = some[_most(view.only(some), ask, most) > 1]
+        some = some[_most_of_machine(view.select_columns(some), ask, most) > 1]
         if len(some):
-            found[some] = _in_turn(view.only(some), plan, most, space)
+            found[some] = _in_turn(view.select_columns(some), plan, most, space)
     return found
 
 
-def _most(view: View, ask: ZoneRequest, most: int) -> Ints:
+def _most_of_machine(view: View, ask: ZoneRequest, most: int) -> Ints:
     """What the whole machine holds: an upper bound."""
     found = np.full(view.width, most, np.int64)
     for row, amount in ask.pairs:
@@ -108,7 +108,7 @@ def _most(view: View, ask: ZoneRequest, most: int) -> Ints:
     return found
 
 
-def _in_turn(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
+def _in_turn(view: View, plan: CountPlan, most: int, space: Workspace) -> Ints:
     turns = turns_of(view, plan, space)
     found = np.zeros(view.width, np.int64)
     for _ in range(most):
@@ -121,12 +121,12 @@ def _in_turn(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     return found
 
 
-def _permissive(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
+def _permissive(view: View, plan: CountPlan, most: int, space: Workspace) -> Ints:
     """best-effort and none: what the whole machine holds.
 
     Memory that zones may give in groups only is sure as far as it comes from single zones.
     """
-    found = _most(view, plan.whole, most)
+    found = _most_of_machine(view, plan.whole, most)
     if not plan.whole.memory or not plan.grouped:
         return found
     sure = np.zeros_like(found)

@@ -9,14 +9,14 @@ import numpy as np
 from engine.arrays import Ints
 from engine.kubelet.resource_requests import is_memory
 from engine.numa.batch.masks import Workspace
-from engine.numa.batch.sequential import UNKNOWN, Turns
-from engine.numa.batch.zones import barred, widths_of
+from engine.numa.batch.sequential import UNKNOWN, SequentialTurns
+from engine.numa.batch.zones import barred_zones, widths_of
 from engine.numa.columns import View
-from engine.numa.count_plans import Plan
+from engine.numa.count_plans import CountPlan
 from engine.numa.zone_requests import ZoneRequest
 
 
-class LendingTurns(Turns):
+class LendingTurns(SequentialTurns):
     """``lent[r, z, machine]``: what is lent by the init containers of the pod that is being placed."""
 
     def __init__(self, view: View, asks: tuple[ZoneRequest, ...], space: Workspace) -> None:
@@ -30,8 +30,8 @@ class LendingTurns(Turns):
         self.lent[:] = 0
         return super().pod()
 
-    def _keep(self, places: Ints) -> None:
-        super()._keep(places)
+    def _keep_machines(self, places: Ints) -> None:
+        super()._keep_machines(places)
         self.lent = self.lent[:, :, places]
 
     def _pick(self, ask: ZoneRequest) -> Ints:
@@ -43,7 +43,7 @@ class LendingTurns(Turns):
                 # As the kubelet's CPU and device managers (1.36.3): every later hint has to contain
                 # the zones of what is still lent. The memory manager reuses, and constrains nothing.
                 holds &= (lent > 0) | ~(lent > 0).any(axis=0)
-        for zones in barred(self.now, ask):
+        for zones in barred_zones(self.now, ask):
             holds[zones] = False
         masks: Ints = np.where(holds.any(axis=0), 1 << holds.argmax(axis=0), 0)
         if self._wide and ask.rows and not ask.narrow:
@@ -63,6 +63,6 @@ class LendingTurns(Turns):
             self.now.shares[zone, column] = masks
 
 
-def turns_of(view: View, plan: Plan, space: Workspace) -> Turns:
+def turns_of(view: View, plan: CountPlan, space: Workspace) -> SequentialTurns:
     """Turns for pods of a plan."""
-    return (LendingTurns if plan.lent else Turns)(view, plan.asks, space)
+    return (LendingTurns if plan.lent else SequentialTurns)(view, plan.asks, space)

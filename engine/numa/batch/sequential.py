@@ -25,14 +25,14 @@ from engine.numa.zone_requests import ZoneRequest
 UNKNOWN: Final = -1
 
 
-class Turns:
+class SequentialTurns:
     """Machines that take one pod after another, all of one shape.
 
     ``at`` tells which are still in; ``unknown`` which are out because only the exact admission can tell what they do.
     """
 
     def __init__(self, view: View, asks: tuple[ZoneRequest, ...], space: Workspace) -> None:
-        self.now = Scratch.of(view, sharing=view.kind.traits.exact or len(asks) > 1)
+        self.now = Scratch.copy_view(view, sharing=view.kind.traits.exact or len(asks) > 1)
         self.at = np.arange(view.width)
         self.unknown: list[Ints] = []
         self._asks = asks
@@ -50,15 +50,15 @@ class Turns:
             stay = (masks > 0).nonzero()[0]
             if len(stay) < len(masks):
                 masks, took = masks[stay], took[stay]
-                self._keep(stay)
+                self._keep_machines(stay)
             if ask.rows:
                 took |= masks
                 self._take_zones(ask, masks)
         return took
 
-    def _keep(self, places: Ints) -> None:
+    def _keep_machines(self, places: Ints) -> None:
         """The machines at these places stay in."""
-        self.at, self.now = self.at[places], self.now.only(places)
+        self.at, self.now = self.at[places], self.now.select_columns(places)
 
     def _pick(self, ask: ZoneRequest) -> Ints:
         """The zones a container gets, as a mask; 0 where it is refused, UNKNOWN where that is not known."""
@@ -68,7 +68,7 @@ class Turns:
         if self._wide and ask.rows:
             none = (masks == 0).nonzero()[0]
             if len(none):
-                masks[none] = self._pick_set(self.now.only(none), ask)
+                masks[none] = self._pick_set(self.now.select_columns(none), ask)
         return masks
 
     def _pick_set(self, view: View, ask: ZoneRequest) -> Ints:

@@ -12,11 +12,11 @@ from engine.numa.batch.reusable import turns_of
 from engine.numa.batch.sequential import UNKNOWN, first
 from engine.numa.batch.zones import holds_zone, in_sets, knows_sets
 from engine.numa.columns import View
-from engine.numa.count_plans import Plan
+from engine.numa.count_plans import CountPlan
 from engine.numa.zone_requests import ZoneRequest
 
 
-def spread(view: View, plan: Plan, space: Workspace) -> Ints:
+def spread(view: View, plan: CountPlan, space: Workspace) -> Ints:
     """Zones that one more pod takes, as masks: 0 where nothing is aligned, all where it does not fit, or ``UNKNOWN``.
 
     Shape (columns,).
@@ -34,11 +34,11 @@ def spread(view: View, plan: Plan, space: Workspace) -> Ints:
     if plan.bounded:
         found[none] = UNKNOWN
     elif len(none) and not plan.one_zone:
-        found[none] = (_fewest if not plan.strict else _in_sets)(view.only(none), plan.whole, space)
+        found[none] = (_fewest if not plan.strict else _in_sets)(view.select_columns(none), plan.whole, space)
     return found
 
 
-def _in_turn(view: View, plan: Plan, space: Workspace) -> Ints:
+def _in_turn(view: View, plan: CountPlan, space: Workspace) -> Ints:
     turns = turns_of(view, plan, space)
     took = turns.pod()
     found = np.full(view.width, (1 << view.zones) - 1)
@@ -64,7 +64,7 @@ def _fewest(view: View, ask: ZoneRequest, space: Workspace) -> Ints:
     found = np.full(view.width, (1 << view.zones) - 1)
     left = np.arange(view.width)
     for width in range(2, view.zones) if view.zones <= WIDEST and ask.rows else ():
-        part, sets = view.only(left), sets_of(view.zones, width)
+        part, sets = view.select_columns(left), sets_of(view.zones, width)
         taken = first(sets, holding(sets, [part.free(row) for row in ask.rows], ask.amounts, space), view.kind.traits)
         found[left[taken > 0]] = taken[taken > 0]
         left = left[taken == 0]

@@ -29,7 +29,7 @@ def in_one_zone(view: View, ask: ZoneRequest, most: int, space: Workspace) -> In
                 np.floor_divide(have, amount, out=fits)
             else:
                 np.minimum(fits, have if amount == 1 else np.floor_divide(have, amount, out=part), out=fits)
-    for zones in barred(view, ask):
+    for zones in barred_zones(view, ask):
         fits[zones] = 0
     found: Ints = np.add.reduce(fits)
     return np.minimum(found, most, out=found)
@@ -48,14 +48,14 @@ def holds_zone(view: View, ask: ZoneRequest, space: Workspace) -> Bools:
             np.greater_equal(view.free(row), amount, out=also if at else found)
             if at:
                 found &= also
-    for zones in barred(view, ask):
+    for zones in barred_zones(view, ask):
         found[zones] = False
     return found
 
 
-def barred(view: View, ask: ZoneRequest) -> list[Bools]:
+def barred_zones(view: View, ask: ZoneRequest) -> list[Bools]:
     """Zones out of the question whatever is free: without the device at all, or sharing their memory with others."""
-    found: list[Bools] = [view.room(row) == 0 for row in ask.present]
+    found: list[Bools] = [view.capacity_of(row) == 0 for row in ask.present]
     if ask.memory and view.grouped:
         found.append(view.group & (view.group - 1) != 0)
     return found
@@ -130,7 +130,7 @@ def in_sets(view: View, ask: ZoneRequest, space: Workspace) -> Iterator[tuple[In
     for width in range(2, view.zones + 1) if view.width > FEW else {*widths.tolist()} - {0, 1}:
         some = (widths == width).nonzero()[0]
         if len(some):
-            part, sets = view.only(some), sets_of(view.zones, width)
+            part, sets = view.select_columns(some), sets_of(view.zones, width)
             holds = holding(sets, [part.free(row) for row in ask.rows], ask.amounts, space)
             if ask.memory and view.grouped:
                 holds &= may_share(sets.masks, part.group)

@@ -46,7 +46,7 @@ class _Level(msgspec.Struct, frozen=True):
     whole: Ints | None = None
     split: bool = False
 
-    def counts(self, leaf: Ints) -> Ints:
+    def count_leaves(self, leaf: Ints) -> Ints:
         """The pods that fit each leaf."""
         if self.whole is None:
             return np.where(self.ranks <= self.rank, leaf, 0)
@@ -69,7 +69,7 @@ class Alignment(msgspec.Struct, dict=True):
     requests: Amounts
     over_packing: AlignmentOverPacking
 
-    def best(self, leaf: Ints, ask: AlignmentRequest, *, exchange: bool = True) -> Pick | None:
+    def best_pick(self, leaf: Ints, ask: AlignmentRequest, *, exchange: bool = True) -> Pick | None:
         """The pick for these counts by leaf; ``exchange``: whether any leaf may take the place of another."""
         tightest = ask(leaf)
         if tightest is None or self.over_packing is AlignmentOverPacking.NEVER:
@@ -78,7 +78,9 @@ class Alignment(msgspec.Struct, dict=True):
         if not levels:
             return tightest
         found, level = self._bounded(leaf, ask, tightest, levels)
-        return self._exchanged(found, level.counts(leaf), tightest) if exchange and len(found.leaves) > 1 else found
+        return (
+            self._exchanged(found, level.count_leaves(leaf), tightest) if exchange and len(found.leaves) > 1 else found
+        )
 
     def _levels(self, leaf: Ints, tightest: Pick) -> list[_Level]:
         """Levels, the best first, the last that of the tightest pick; none where nothing can be better."""
@@ -106,7 +108,7 @@ class Alignment(msgspec.Struct, dict=True):
         # often suffices; only after that the search goes by halves.
         low, high, at = 0, len(levels) - 1, 0
         while low < high:
-            found = self._within(levels[at].counts(leaf), ask, tightest)
+            found = self._pick_within(levels[at].count_leaves(leaf), ask, tightest)
             if found is not None:
                 best, level, high = found, levels[at], at
             else:
@@ -114,7 +116,7 @@ class Alignment(msgspec.Struct, dict=True):
             at = (low + high) // 2
         return best, level
 
-    def _within(self, leaf: Ints, ask: AlignmentRequest, tightest: Pick) -> Pick | None:
+    def _pick_within(self, leaf: Ints, ask: AlignmentRequest, tightest: Pick) -> Pick | None:
         """A pick on these leaves that costs no more than the tightest; None where there is none."""
         nodes = len(tightest.leaves)
         # Where even the largest of so many leaves do not suffice, there is no need to ask.
@@ -131,7 +133,7 @@ class Alignment(msgspec.Struct, dict=True):
     # -- what it may cost -------------------------------------------------------------------------------------
 
     @cached_property
-    def idle(self) -> Bools:
+    def idle_leaves(self) -> Bools:
         """Leaves on which nothing holds what a pod asks for."""
         return idle_leaves(self.table, self.tree, self.requests)
 
@@ -142,7 +144,7 @@ class Alignment(msgspec.Struct, dict=True):
 
     @cached_property
     def _idle_domains(self) -> Bools:
-        found: Bools = np.logical_and.reduceat(self.idle, self._starts)
+        found: Bools = np.logical_and.reduceat(self.idle_leaves, self._starts)
         return found
 
     @cached_property
@@ -160,7 +162,7 @@ class Alignment(msgspec.Struct, dict=True):
         used = domains[self._owners]
         yield used
         if self.over_packing is AlignmentOverPacking.USED_NODES:
-            nodes = ~self.idle
+            nodes = ~self.idle_leaves
             nodes[tightest.leaves] = True
             yield nodes
 
@@ -170,7 +172,7 @@ class Alignment(msgspec.Struct, dict=True):
         if len(self._opened(found)) > len(self._opened(tightest)):
             return False
         nodes = self.over_packing is AlignmentOverPacking.USED_NODES
-        return not nodes or int(self.idle[found.leaves].sum()) <= int(self.idle[tightest.leaves].sum())
+        return not nodes or int(self.idle_leaves[found.leaves].sum()) <= int(self.idle_leaves[tightest.leaves].sum())
 
     def _opened(self, pick: Pick) -> Ints:
         owners = np.unique(self._owners[pick.leaves])
@@ -183,20 +185,24 @@ class Alignment(msgspec.Struct, dict=True):
         ranks, owners, need = self.inner.ranks, self._owners, int(pick.amounts.sum())
         open_to = leaf > 0
         open_to[pick.leaves] = False
-        spare = int(self.idle[tightest.leaves].sum() - self.idle[pick.leaves].sum()) if self._nodes_count else 0
+        spare = (
+            int(self.idle_leaves[tightest.leaves].sum() - self.idle_leaves[pick.leaves].sum())
+            if self._nodes_count
+            else 0
+        )
         # What the nodes could hold beyond the need: by so much all exchanges together may make them smaller.
         surplus, chosen = int(leaf[pick.leaves].sum()) - need, dict.fromkeys(pick.leaves.tolist())
         for node in self._promising(pick, open_to):
             # In the same domain only, so no exchange changes how many domains of any level are used.
             beside = (owners == owners[node]) & open_to & (ranks < ranks[node]) & (leaf >= leaf[node] - surplus)
-            if self._nodes_count and spare <= 0 and not self.idle[node]:
-                beside &= ~self.idle
+            if self._nodes_count and spare <= 0 and not self.idle_leaves[node]:
+                beside &= ~self.idle_leaves
             others = beside.nonzero()[0]
             if not len(others):
                 continue
             other = int(others[np.lexsort((leaf[others], ranks[others]))[0]])
             surplus += int(leaf[other] - leaf[node])
-            spare += int(self.idle[node]) - int(self.idle[other]) if self._nodes_count else 0
+            spare += int(self.idle_leaves[node]) - int(self.idle_leaves[other]) if self._nodes_count else 0
             open_to[node], open_to[other] = True, False
             del chosen[node]
             chosen[other] = None

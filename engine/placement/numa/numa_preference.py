@@ -22,7 +22,7 @@ class Inner(msgspec.Struct, dict=True):
     shape: PodShape
 
     @classmethod
-    def of(cls, nodes: Nodes, tree: Tree, shape: PodShape | None) -> "Inner | None":
+    def for_shape(cls, nodes: Nodes, tree: Tree, shape: PodShape | None) -> "Inner | None":
         """None where no two nodes can differ."""
         if shape is None or not nodes.numa.machines:
             return None
@@ -71,7 +71,7 @@ class Inner(msgspec.Struct, dict=True):
         known = self.nodes.numa.in_one_zone(self.shape, most)
         return self._by_leaf(known, -1)
 
-    def best(self, leaves: Ints, count: int) -> Ints:
+    def choose_leaves(self, leaves: Ints, count: int) -> Ints:
         """Positions (ascending) of the ``count`` best of these leaves."""
         keys = self.alignments[leaves]
         # Only the value is read: which of equal keys a partition puts first depends on the processor.
@@ -79,7 +79,7 @@ class Inner(msgspec.Struct, dict=True):
         surely, equal = (keys < edge).nonzero()[0], (keys == edge).nonzero()[0]
         return np.sort(np.concatenate([surely, equal[: count - len(surely)]]))
 
-    def domains(self, rank: int, domains: Ints) -> Ints:
+    def rate_domains(self, rank: int, domains: Ints) -> Ints:
         """By domain of ``rank``, how many zones its nodes spread a pod over, on average."""
         zones = half_zones(self.alignments)
         if int(zones.min(initial=0)) == int(zones.max(initial=0)):

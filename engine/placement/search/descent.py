@@ -18,10 +18,10 @@ _ABOVE: Final = 1 << 31  # puts one number above another in a key
 class Preference(Protocol):
     """Which of equal nodes or domains to take; equally good ones come in tree order."""
 
-    def best(self, leaves: Ints, count: int) -> Ints:
+    def choose_leaves(self, leaves: Ints, count: int) -> Ints:
         """Positions (ascending) of the ``count`` best of these leaves."""
 
-    def domains(self, rank: int, domains: Ints) -> Ints:
+    def rate_domains(self, rank: int, domains: Ints) -> Ints:
         """A number for each domain of ``rank``: less is better."""
 
 
@@ -50,19 +50,19 @@ class Descent(msgspec.Struct):
         if prefer is None:
             return None
         if pool is None:
-            return lambda positions, count: positions[prefer.best(positions, count)]
-        return lambda positions, count: positions[prefer.best(inside(pool, positions), count)]
+            return lambda positions, count: positions[prefer.choose_leaves(positions, count)]
+        return lambda positions, count: positions[prefer.choose_leaves(domains_inside(pool, positions), count)]
 
     def pick(self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = ()) -> Pick:
         """The pick of a greedy route."""
         pool, cost = self._down(pool, steps, tight=tight, upper=upper)
-        return self.taken(Route(pool, (*cost, 0), 0))
+        return self.fewest_leaves(Route(pool, (*cost, 0), 0))
 
-    def taken(self, route: Route) -> Pick:
+    def fewest_leaves(self, route: Route) -> Pick:
         """The fewest leaves of a route's pool, the last of them the smallest that suffices."""
         fits = self.counts.leaf[route.pool]
         picked, rest = cover(fits, self.need, tight=True, best=self.best_of(route.pool))
-        return as_pick(inside(route.pool, picked), fits[picked], rest, route.cost[:-1])
+        return as_pick(domains_inside(route.pool, picked), fits[picked], rest, route.cost[:-1])
 
     def route(self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = ()) -> Route:
         """A greedy route, and how many leaves it takes: only the best of several is made a pick."""
@@ -83,7 +83,7 @@ class Descent(msgspec.Struct):
         found = loose if loose.cost < tight.cost else tight
         return found, found.cost <= bound
 
-    def bound(self, pool: Pool, steps: tuple[int, ...], cost: tuple[int, ...]) -> bool:
+    def is_fewest(self, pool: Pool, steps: tuple[int, ...], cost: tuple[int, ...]) -> bool:
         """Whether as many domains at the first step have no fewer nodes, as far as that is easily seen."""
         return steps[1:] == (self.tree.leaf,) and self._dearest(pool, steps[0], cost[0])[1] >= cost[1]
 
@@ -96,8 +96,8 @@ class Descent(msgspec.Struct):
         """
         cost = list(upper)
         for step in steps[:-1]:
-            picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
-            chosen = inside(pool, picked) if tight else self._dearest(pool, step, len(picked))[0]
+            picked = cover(self.counts.counts_of_rank(step)[pool], self.need, tight=tight)[0]
+            chosen = domains_inside(pool, picked) if tight else self._dearest(pool, step, len(picked))[0]
             cost.append(len(chosen))
             children = self.tree.children[step]
             pool = ranges(children[chosen], children[chosen + 1])
@@ -112,22 +112,22 @@ class Descent(msgspec.Struct):
         what the last of the fewest children takes if the step before did not matter, or half of that, or nothing.
         """
         first, grid = self.tree.children[step], self.counts.grid(step)
-        totals = self.counts.at(step)[pool]
+        totals = self.counts.counts_of_rank(step)[pool]
         whole, least = len(totals) <= 4 * count + WIDE, 0
         if not whole:
             most = highest(totals, 4 * count + WIDE)
-            pool, totals = inside(pool, most), totals[most]
+            pool, totals = domains_inside(pool, most), totals[most]
         chosen = np.arange(pool.start, pool.stop) if isinstance(pool, slice) else pool
         if grid is not None:
             fits = grid[pool].reshape(-1)
             starts = np.arange(0, len(fits), grid.shape[1])
         elif isinstance(pool, slice):
             starts = first[pool.start : pool.stop + 1]
-            fits = self.counts.at(step + 1)[starts[0] : starts[-1]]
+            fits = self.counts.counts_of_rank(step + 1)[starts[0] : starts[-1]]
             starts = starts[:-1] - starts[0]
         else:
             sizes = first[pool + 1] - first[pool]
-            fits = self.counts.at(step + 1)[ranges(first[pool], first[pool + 1])]
+            fits = self.counts.counts_of_rank(step + 1)[ranges(first[pool], first[pool + 1])]
             starts = sizes.cumsum() - sizes
         _, edge, _ = edge_of(fits, self.need)
         for price in (max(edge - 1, 0), edge >> 1, 0):
@@ -142,7 +142,7 @@ class Descent(msgspec.Struct):
         return chosen[best], least
 
 
-def inside(pool: Pool, positions: Ints) -> Ints:
+def domains_inside(pool: Pool, positions: Ints) -> Ints:
     """The domains at positions of a pool."""
     return positions + pool.start if isinstance(pool, slice) else pool[positions]
 

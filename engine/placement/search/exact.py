@@ -71,13 +71,13 @@ class Search(msgspec.Struct):
     def size(self) -> int:
         """How many leaves are searched."""
         leaf = self.tree.leaf
-        return self._last(leaf) - self._first(leaf)
+        return self._last(leaf) - self._first_domain(leaf)
 
-    def bound(self, i: int) -> int:
+    def bound_step(self, i: int) -> int:
         """Step ``i`` alone, whatever the others: largest first is exact for one step."""
         if i not in self._least:
             step = self.steps[i]
-            values = np.sort(self.counts.at(step)[self._first(step) : self._last(step)])[::-1]
+            values = np.sort(self.counts.counts_of_rank(step)[self._first_domain(step) : self._last(step)])[::-1]
             self._least[i] = int(np.cumsum(values).searchsorted(self.need)) + 1
         return self._least[i]
 
@@ -90,12 +90,12 @@ class Search(msgspec.Struct):
         Lagrangian duality, e.g. Boyd and Vandenberghe, Convex Optimization, chapter 5).
         """
         for i in range(1, len(self.steps)):
-            if cost[i] <= self.bound(i):
+            if cost[i] <= self.bound_step(i):
                 continue
             above, step = self.steps[i - 1], self.steps[i]
-            first, last = self._first(above), self._last(above)
+            first, last = self._first_domain(above), self._last(above)
             children = self.tree.children[above][first : last + 1]
-            fits = self.counts.at(step)[children[0] : children[-1]]
+            fits = self.counts.counts_of_rank(step)[children[0] : children[-1]]
             prices = _prices(fits)
             worth = np.add.reduceat(np.maximum(fits - prices[:, None], 0), children[:-1] - children[0], axis=1)
             best = np.argsort(-worth, axis=1, kind="stable")[:, : cost[i - 1]]
@@ -111,11 +111,11 @@ class Search(msgspec.Struct):
             if cost[i] > self._least[i]:
                 return  # what follows depends on how this step ends
 
-    def _first(self, step: int) -> int:
+    def _first_domain(self, step: int) -> int:
         return 0 if self.rank < 0 else self._down(self.domain, step)
 
     def _last(self, step: int) -> int:
-        return self.tree.domains(step) if self.rank < 0 else self._down(self.domain + 1, step)
+        return self.tree.count_domains(step) if self.rank < 0 else self._down(self.domain + 1, step)
 
     def _down(self, at: int, step: int) -> int:
         for rank in range(self.rank, step):
@@ -125,7 +125,7 @@ class Search(msgspec.Struct):
     def better(self, cost: tuple[int, ...], work: Work) -> tuple[int, Ints] | None:
         """(step, domains to use at that step) where the first step that can be improved is improved; else None."""
         for i in range(self._settled, len(self.steps)):
-            if cost[i] > self.bound(i):
+            if cost[i] > self.bound_step(i):
                 try:
                     found = _Stage(self, (*cost[:i], cost[i] - 1), work).solve()
                 except OutOfWork:
@@ -157,7 +157,7 @@ class _Stage:
         self.most = most
         self.steps = search.steps[: len(most)]
         self.bottom = self.steps[-1]
-        self.values = search.counts.at(self.bottom)
+        self.values = search.counts.counts_of_rank(self.bottom)
         self.work = work
 
     def solve(self) -> Ints | None:
@@ -186,7 +186,7 @@ class _Stage:
 
     def _children(self, rank: int, domain: int) -> range:
         if rank < 0:
-            return range(self.tree.domains(0))
+            return range(self.tree.count_domains(0))
         bounds = self.tree.children[rank]
         return range(int(bounds[domain]), int(bounds[domain + 1]))
 
@@ -201,12 +201,12 @@ class _Stage:
         have = np.zeros([limit + 1 for limit in limits], np.int64)
         history: list[_Joined] = []
         for child in self._children(rank, domain):
-            if not self.search.counts.at(rank + 1)[child]:
+            if not self.search.counts.counts_of_rank(rank + 1)[child]:
                 continue
             table = self._table(rank + 1, child)
             useful = _useful(table)
             history.append((child, table, useful, have))
-            have = self._joined(have, table, useful, counted)
+            have = self._convolve_max(have, table, useful, counted)
         return have, history
 
     def _table(self, rank: int, domain: int) -> Ints:
@@ -219,7 +219,7 @@ class _Stage:
         # Shorter tables make each convolution above them cheaper.
         return _trimmed(self._combined(rank, domain)[0])
 
-    def _joined(self, have: Ints, table: Ints, useful: Ints, counted: bool) -> Ints:
+    def _convolve_max(self, have: Ints, table: Ints, useful: Ints, counted: bool) -> Ints:
         """(max, +) convolution, at the entries of ``table`` that can matter."""
         if counted and table.ndim == 1 and have.ndim == 2:
             return self._joined_line(have, table)

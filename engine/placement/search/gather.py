@@ -54,7 +54,7 @@ class Gathering(msgspec.Struct):
     def gathered(self, route: Route) -> Route:
         """The same or a route in fewer wider domains; its pool has no leaves but those below chosen domains."""
         for rank in self.wider:
-            among = np.zeros(self.tree.domains(rank), np.bool_)
+            among = np.zeros(self.tree.count_domains(rank), np.bool_)
             among[self.tree.owners[rank][route.pool]] = True  # a tight route's pool has its last domain at the end
             used = among.nonzero()[0]
             if len(used) > 1:
@@ -63,7 +63,7 @@ class Gathering(msgspec.Struct):
 
     def _in_fewer(self, rank: int, used: Ints, route: Route) -> Route:
         """By halves: in how few of the ``used`` domains of ``rank`` there is a route that costs no more."""
-        first, last = self._below(rank, used)
+        first, last = self._domains_below(rank, used)
         domains, sizes = ranges(first, last), last - first
         values, enough = self._values(domains, route)
         count = route.cost[0]
@@ -97,11 +97,11 @@ class Gathering(msgspec.Struct):
         if int(worth.sum()) < enough or int(worth.min()) < 0:
             return None
         chosen = domains[best]
-        if int(self.counts.at(self.step)[chosen].sum()) < self.need:
+        if int(self.counts.counts_of_rank(self.step)[chosen].sum()) < self.need:
             return None
         return chosen
 
-    def _below(self, rank: int, used: Ints) -> tuple[Ints, Ints]:
+    def _domains_below(self, rank: int, used: Ints) -> tuple[Ints, Ints]:
         """The ranges of domains of the step below the used ones."""
         first, last = used, used + 1
         for between in range(rank, self.step):

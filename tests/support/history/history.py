@@ -48,7 +48,7 @@ from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.executor import lifecycle
 from ungater.kueue import bridge
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.numa import node_backoff
 from ungater.reconcile import let_go
 from ungater.status import queues
@@ -63,7 +63,7 @@ LONGER = 420.0  # the same where something is amiss, for what is put off for lon
 PATIENCE = 5.0  # seconds for which the scheduler may refuse a pod
 HANGING = 120.0  # seconds after which none of those is there any more: with the time of lost nodes, and an eviction
 STATUS = 10.0  # seconds between looks at the status of queues, of which nothing here depends
-_metrics = Metrics()
+_metrics = ControllerMetrics()
 
 
 class Broken(AssertionError):  # noqa: N818 -- it is what happened to a history

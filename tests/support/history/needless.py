@@ -58,7 +58,7 @@ def judged_plans(
             judge.see_admission(state, queues, entry, outcome)
         return outcome
 
-    in_turn = PendingWorkloads.in_turn
+    in_turn = PendingWorkloads.groups_in_turn
 
     def seen_in_turn(self: PendingWorkloads) -> Iterator[EquivalenceClass]:
         for group in in_turn(self):
@@ -66,7 +66,7 @@ def judged_plans(
             yield group
             judge.in_turn = None
 
-    with patch.object(cycle, "nominate", nominate), patch.object(PendingWorkloads, "in_turn", seen_in_turn):
+    with patch.object(cycle, "nominate", nominate), patch.object(PendingWorkloads, "groups_in_turn", seen_in_turn):
         yield
 
 
@@ -156,7 +156,7 @@ class _Plans:
         """The first in the order of those that fit once the others are gone that leave."""
         waiting = [one for one in queues.entries.values() if one.phase is Phase.WAITING and _is_next(queues, one)]
         waiting = [one for one in waiting if _option(state, queues, one) is not None and not one.workload.follows]
-        waiting.sort(key=lambda one: queues.rank(one, _option(state, queues, one).amounts))
+        waiting.sort(key=lambda one: queues.rank_of_entry(one, _option(state, queues, one).amounts))
         with self._without_leavers(state, queues), _without_successors(state, queues):
             return next((one for one in waiting if _fits(state, queues, one)), None)
 
@@ -222,7 +222,7 @@ def _option(state: ClusterState, queues: Queues, entry: Entry) -> FlavorAssignme
 def _fits(state: ClusterState, queues: Queues, entry: Entry) -> bool:
     """Whether there is quota and room for one, as the engine has it."""
     option = _option(state, queues, entry)
-    if option is None or not queues.limits(entry).fits(option.amounts):
+    if option is None or not queues.limits(entry).fits_limits(option.amounts):
         return False
     return not isinstance(put(state, entry.workload.key, option), Refusal)
 
@@ -257,7 +257,7 @@ def _room(state: ClusterState, flavor: str, part: PodSet) -> int:
         labels = [*has.node_labels.items(), *part.node_selector.items()]
         fits = node.ready and not node.unschedulable and all(node.labels.get(key) == value for key, value in labels)
         if fits and name not in refused and flavor in state.flavors_on(name):
-            free = state.free(name)
+            free = state.free_on_node(name)
             takes = min(free.get(resource, 0) // amount for resource, amount in wanted.items() if amount)
             room[tuple(node.labels[key] for key in upper)] += max(0, takes)
     return max(room.values(), default=0)

@@ -112,14 +112,16 @@ def a_pod_that_takes_long_to_stop():
 def hindered(entry=None, *, devices="", **changes):
     entry = entry or admitted(**changes)
     entry.grant = entry.grant or SimpleNamespace(assignments=())
-    claims = SimpleNamespace(has_claims=lambda _: devices == "claims", hindrance=lambda _: devices or None)
+    claims = SimpleNamespace(has_claims=lambda _: devices == "claims", device_hindrance=lambda _: devices or None)
     none = SimpleNamespace(uncovered=(), naming=lambda _: ())
-    return relocation.hindered(SimpleNamespace(device_claims=claims, pods_in_group=lambda _: (), stores=none), entry)
+    return relocation.why_not_relocated(
+        SimpleNamespace(device_claims=claims, pods_in_group=lambda _: (), stores=none), entry
+    )
 
 
 @case
 def one_that_holds_nothing_to_move():
-    return relocation.hindered(None, make_record())
+    return relocation.why_not_relocated(None, make_record())
 
 
 @case
@@ -177,7 +179,10 @@ plain(
     ("a move for another workload", move_messages.makes_room("Job team-a/train")),
     ("a move of one pod for its zones", move_messages.realigned(["pod a has NUMA zones 0, 1"])),
     ("a move of pods for their zones", move_messages.realigned([f"pod {name} has NUMA zones 0, 1" for name in "ab"])),
-    ("a move of one pod to others", move_messages.together(1, 4, [move_messages.gain(1, 2, "example.com/rack")])),
+    (
+        "a move of one pod to others",
+        move_messages.less_spread_message(1, 4, [move_messages.gain(1, 2, "example.com/rack")]),
+    ),
     ("a move that an administrator asked for", move_messages.asked_for("(request 7)")),
     ("one that is not moved", move_messages.not_moved("(request 7)", "it is there already")),
     ("too many moves", move_messages.not_moved("(request 7)", move_messages.used_up(10))),
@@ -224,8 +229,8 @@ def active(nodes):
 
 @case
 def why_one_waits_beside_nodes_that_are_left_out():
-    refused = SimpleNamespace(listed=lambda *_: "n1 (TopologyAffinityError, again in 24 s)")
-    silent = SimpleNamespace(listed=lambda *_: "", given=lambda _: "")
+    refused = SimpleNamespace(describe_refusals=lambda *_: "n1 (TopologyAffinityError, again in 24 s)")
+    silent = SimpleNamespace(describe_refusals=lambda *_: "", given=lambda _: "")
     cache = SimpleNamespace(mismatches=refused, refusals=silent, node_refusals=silent, device_claims=silent, flavors={})
     return replacement.refused_text(cache, make_record(), Refusal(Reason.DOES_NOT_FIT, FULL, "main"))
 

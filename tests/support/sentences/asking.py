@@ -25,7 +25,7 @@ from ungater.jobs.native_groups import with_groups
 from ungater.jobs.pod_group import owner_key, owner_of_pods
 from ungater.jobs.pod_template import ClashError, added
 from ungater.kueue import answers, decide
-from ungater.kueue.decide import Standing
+from ungater.kueue.decide import KueueStanding
 from ungater.model import kueue_objects as kueue
 from ungater.model.admission import PodSetAssignment
 from ungater.model.job_view import id_of
@@ -51,7 +51,7 @@ GOLDEN.section("a job as it stands")
 
 
 def hindered(owner, **rules):
-    return reconcile.hindered(make_record(owner), context(**rules))
+    return reconcile.why_not_placed(make_record(owner), context(**rules))
 
 
 @case
@@ -72,7 +72,7 @@ def no_queue_where_one_is_required():
 @case
 def a_workload_that_is_inactive():
     owner = make_owner()
-    return reconcile.hindered(make_record(owner, observed=make_known(owner, active=False)), context())
+    return reconcile.why_not_placed(make_record(owner, observed=make_known(owner, active=False)), context())
 
 
 @case
@@ -331,7 +331,7 @@ def in_one_group(jobs):
     world.put("native_group", read({"metadata": {"name": "ring", "namespace": "ns"}, "spec": {}}, PodGroup))
     for at in range(jobs):
         world.put("job", made := make_job(f"train-{at}", request={KEYS.unconstrained: "true"}, spec=IN_GROUP))
-    return reconcile.hindered(world.memory.entries[id_of(made)], world.memory.rules)
+    return reconcile.why_not_placed(world.memory.entries[id_of(made)], world.memory.rules)
 
 
 @case
@@ -602,7 +602,7 @@ def a_topology_that_was_not_seen():
 
 @case
 def a_workload_that_loses_its_quota():
-    return decide.view(make_owner(suspend=True), Standing("ns/job-train", evicted=True)).waits_for
+    return decide.view(make_owner(suspend=True), KueueStanding("ns/job-train", evicted=True)).waits_for
 
 
 @case

@@ -181,7 +181,9 @@ def not_moved(**changes):
     _, queues = running()
     queues.fresh.clear()
     fields = ("entries", "holders", "evicting", "losing", "growing", "fresh", "storing", "spared")
-    return moves.hindered(SimpleNamespace(**{name: getattr(queues, name) for name in fields} | changes), "ns/service")
+    return moves.why_not_moved(
+        SimpleNamespace(**{name: getattr(queues, name) for name in fields} | changes), "ns/service"
+    )
 
 
 for _name, _changes in (

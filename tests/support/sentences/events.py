@@ -98,7 +98,7 @@ def check(state, message=""):
     return (lifecycle.Check(name="mine", state=state, message=message),)
 
 
-PENDING, READY, REJECTED = lifecycle.CheckState.PENDING, lifecycle.CheckState.READY, lifecycle.CheckState.REJECTED
+PENDING, READY, REJECTED = lifecycle.CheckVerdict.PENDING, lifecycle.CheckVerdict.READY, lifecycle.CheckVerdict.REJECTED
 
 
 @case
@@ -324,7 +324,7 @@ def a_workload_whose_pods_ask_for_more():
 def a_workload_whose_pods_name_another_queue():
     record, bars = barred(make_pod("db-1"))
     record.observed = msgspec.structs.replace(record.observed, queue="other")
-    return granted.elsewhere(record, bars, KEYS.gate)[0]
+    return granted.requeued_conditions(record, bars, KEYS.gate)[0]
 
 
 @case

@@ -29,7 +29,17 @@ from engine.kubelet.disagreement import disagreement
 from engine.kubelet.machine import DeviceLayout, DeviceZones, NumaPlacement, Qos, ZoneUse
 from engine.kubelet.machine import TopologyPolicy as Wish
 from engine.kubelet.observed_devices import broken_promises
-from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet, PodTerm, Policy, Requirement, SliceLayer, TopologyRequest
+from engine.model import (
+    HOSTNAME_LABEL,
+    Flavor,
+    LabelRequirement,
+    Node,
+    PodSet,
+    PodTerm,
+    Policy,
+    SliceLayer,
+    TopologyRequest,
+)
 from engine.numa.refusal import kubelet_refusal
 from engine.placement.place import place as placed
 from engine.quantity import parse
@@ -225,7 +235,7 @@ class Devices(ClusterState):
         super().__init__()
         self.set_flavor(Flavor(name="f", levels=(HOSTNAME_LABEL,)))
         self.devices = self.cluster.devices
-        self.devices.set_class("c", read_class(dra.device_class()))
+        self.devices.set_device_class("c", read_class(dra.device_class()))
         for name in "ab":
             self.set_node(Node(name=name, labels={HOSTNAME_LABEL: name}, allocatable={"cpu": 64_000, "pods": 110}))
             if own:
@@ -252,7 +262,7 @@ class Devices(ClusterState):
         self.reserve("ns/first", placed(self, WorkloadRequest(key="ns/first", pod_sets=(pod_set,))).assignments)
 
     def why(self, ask=ONE):
-        return self.devices.why("a", ask)
+        return self.devices.explain_devices("a", ask)
 
 
 @case
@@ -307,7 +317,7 @@ def devices_that_nodes_share_in_too_many_ways():
     for name, kind in (("a", "far"), ("b", "near")):
         state.put(name, 2, kind, **_reached(name, "c"))
     both = asks(dra.ask("gpu", 1, FAR), dra.ask("more", 1, NEAR))
-    return state.devices.why("c", both)
+    return state.devices.explain_devices("c", both)
 
 
 def _reached(*names):
@@ -327,7 +337,7 @@ def a_device_without_a_zone():
     zone = make_machine({"cpu": 8}, {"cpu": 8}, node="a")
     state, shape = Devices(), make_shape({"cpu": 1}, wish=SINGLE)
     state.set_machine(zone)
-    return state.cluster.claim_zones.why("a", aligned(ONE, shape), shape, 1)
+    return state.cluster.claim_zones.explain_zones("a", aligned(ONE, shape), shape, 1)
 
 
 @case
@@ -335,7 +345,7 @@ def a_device_of_a_named_claim_that_other_nodes_reach():
     state, shape = Devices(), make_shape({"cpu": 1}, wish=SINGLE)
     state.set_machine(make_machine({"cpu": 8}, {"cpu": 8}, node="a"))
     state.devices.set_uses("ns/mine", (Use((dra.DRIVER, "b", "b-0")),))
-    return state.cluster.claim_zones.why("a", aligned(read_ask([], (), ("ns/mine",)), shape), shape, 1)
+    return state.cluster.claim_zones.explain_zones("a", aligned(read_ask([], (), ("ns/mine",)), shape), shape, 1)
 
 
 @case
@@ -364,7 +374,7 @@ GOLDEN.section("what pods ask for")
 @case
 def an_affinity_by_a_key_that_is_no_level():
     state = make_state([make_node(f"n{at}", labels={"zone": f"z{at}"}) for at in range(2)])
-    selector = (Requirement(key="app", operator="In", values=("x",)),)
+    selector = (LabelRequirement(key="app", operator="In", values=("x",)),)
     term = PodTerm(topology_key="zone", selector=selector, namespaces=("default",))
     pods = make_pod_set(2, affinity=(term,), labels={"app": "x"}, namespace="default", level="cloud/block")
     return place(state, pods)
@@ -405,7 +415,7 @@ def an_amount_that_cannot_be_read():
 
 
 CLASSES = DeviceClasses()
-CLASSES.note("gpu", msgspec.convert({"spec": {"extendedResourceName": "x.com/gpu"}}, DeviceClass))
+CLASSES.set_device_class("gpu", msgspec.convert({"spec": {"extendedResourceName": "x.com/gpu"}}, DeviceClass))
 
 
 def extended(*containers):
@@ -425,7 +435,7 @@ def devices_for_too_many_containers():
 
 @case
 def a_number_of_pods_that_is_none():
-    return raised(replicas._count, "many", 0)
+    return raised(replicas._read_pod_count, "many", 0)
 
 
 GOLDEN.section("volumes of pods")
@@ -527,7 +537,7 @@ def a_claim_whose_driver_has_nothing_left():
 @case
 def claims_that_select_in_too_many_ways():
     class Busy:
-        def nodes(self, *_):
+        def terms_of_claim(self, *_):
             raise TooManyWishes
 
     return reach_of(storage(claim(), a_class()), "ns", "data", Busy())

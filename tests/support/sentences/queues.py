@@ -31,7 +31,7 @@ GOLDEN.section("workloads of a queue")
 
 
 def refused(queues):
-    return queues.config.refused(queued.make_workload("ns/w", queue="team"))[0]
+    return queues.config.refuse_workload(queued.make_workload("ns/w", queue="team"))[0]
 
 
 @case

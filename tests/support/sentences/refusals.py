@@ -26,10 +26,10 @@ from support.sentences.golden import Golden
 from crds.constants import NUMA_POLICY, NUMA_RESOURCES, Keys
 from crds.levels import LevelNames
 from webhook import large
-from webhook.checks import Route
+from webhook.checks import QueueRoute
 from webhook.jobsets import mutate_jobset
-from webhook.mutate import Rules, mutate_job, mutate_pod
-from webhook.objects import Job, JobSet, Pod
+from webhook.mutate import MutationRules, mutate_job, mutate_pod
+from webhook.objects import ReviewedJob, ReviewedJobSet, ReviewedPod
 from webhook.review import UNFORESEEN, Rulebook, for_jobs
 from webhook.settings import ConfigMap, judged
 
@@ -37,15 +37,15 @@ GOLDEN = Golden("refusals")
 case = GOLDEN.case
 KEYS = Keys(DOMAIN)
 QUEUES = {
-    ("ns", "team"): Route("gpu", ("tas",)),
-    ("ns", "held"): Route("gpu", ("tas",), "it is on hold (stopPolicy Hold)"),
-    ("ns", "orphan"): Route("gone", None, "its ClusterQueue gone does not exist"),
+    ("ns", "team"): QueueRoute("gpu", ("tas",)),
+    ("ns", "held"): QueueRoute("gpu", ("tas",), "it is on hold (stopPolicy Hold)"),
+    ("ns", "orphan"): QueueRoute("gone", None, "its ClusterQueue gone does not exist"),
 }
-RULES = Rules(KEYS, FLAVORS, QUEUES)
+RULES = MutationRules(KEYS, FLAVORS, QUEUES)
 SLICE_LEVEL, SLICE_SIZE = f"{DOMAIN}/podset-slice-required-topology", f"{DOMAIN}/podset-slice-size"
 LAYERS, GROUP = f"{DOMAIN}/podset-slice-required-topology-constraints", f"{DOMAIN}/podset-group-name"
 TOTAL, POD_GROUP = KEYS.pod_group_total, KEYS.pod_group
-_KINDS = {"Job": (Job, mutate_job), "JobSet": (JobSet, mutate_jobset), "Pod": (Pod, mutate_pod)}
+_KINDS = {"Job": (ReviewedJob, mutate_job), "JobSet": (ReviewedJobSet, mutate_jobset), "Pod": (ReviewedPod, mutate_pod)}
 
 
 def decided(body, *, old=None, rules=RULES):
@@ -97,11 +97,11 @@ refusals(
             "a level that the flavors of the queue lack",
             lambda: make_job({PREFER: "x/y"}, labels={QUEUE: "team"}, namespace="ns"),
         ),
-        ("a level before there is any flavor", lambda: make_job({REQUIRE: RACK}), {"rules": Rules(KEYS, {})}),
+        ("a level before there is any flavor", lambda: make_job({REQUIRE: RACK}), {"rules": MutationRules(KEYS, {})}),
         (
             "a name that flavors give to different levels",
             lambda: make_job({REQUIRE: "rack"}),
-            {"rules": Rules(KEYS, {**FLAVORS, "b": ("other/rack",)}, names=TWO_NAMES)},
+            {"rules": MutationRules(KEYS, {**FLAVORS, "b": ("other/rack",)}, names=TWO_NAMES)},
         ),
         ("no key of a label", lambda: make_job({REQUIRE: "a b"})),
         ("the narrowest level, required", lambda: make_job({REQUIRE: "auto"})),
@@ -207,7 +207,7 @@ refusals(
         (
             "no queue where one is required",
             lambda: make_job({REQUIRE: RACK}),
-            {"rules": Rules(KEYS, FLAVORS, require_queue=True)},
+            {"rules": MutationRules(KEYS, FLAVORS, require_queue=True)},
         ),
         ("a queue of a Job that no object can be called", lambda: make_job(labels={QUEUE: "Team A"})),
         (
@@ -405,11 +405,11 @@ warnings(
         ("a group in a Job", lambda: make_job({REQUIRE: RACK, GROUP: "g"})),
         ("fewer completions than pods at once", lambda: make_job({REQUIRE: RACK}, parallelism=4) | _completions(2)),
         ("all pods on one node", lambda: make_job({REQUIRE: HOST})),
-        ("levels that nobody could read yet", lambda: make_job({REQUIRE: RACK}), {"rules": Rules(KEYS, None)}),
+        ("levels that nobody could read yet", lambda: make_job({REQUIRE: RACK}), {"rules": MutationRules(KEYS, None)}),
         (
             "a level of some flavors",
             lambda: make_job({REQUIRE: RACK}),
-            {"rules": Rules(KEYS, {**FLAVORS, "other": ("x/y",)})},
+            {"rules": MutationRules(KEYS, {**FLAVORS, "other": ("x/y",)})},
         ),
         ("another scheduler", lambda: make_job({REQUIRE: RACK}, spec={"schedulerName": "mine"})),
         ("a key that is misspelt", lambda: make_job({f"{DOMAIN}/required-topology": RACK})),

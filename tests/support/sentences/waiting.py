@@ -22,10 +22,10 @@ from support.sentences.golden import Golden
 from engine.kubelet.machine import TopologyPolicy
 from engine.model import (
     Attached,
+    LabelRequirement,
     NodeTerm,
     PodTerm,
     Policy,
-    Requirement,
     SliceLayer,
     SpreadConstraint,
     Taint,
@@ -37,7 +37,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.model import ClusterQueue, NonPreemptible, Preemption, Within
-from queueing.preemption.plan import Plan, Victim
+from queueing.preemption.plan import Plan, PlannedVictim
 
 GOLDEN = Golden("waiting")
 case = GOLDEN.case
@@ -132,7 +132,7 @@ def _halves(pod_set, **others):
     return ask(state, pod_set)
 
 
-_HALF = NodeTerm(labels=(Requirement(key="half", operator="Exists"),))
+_HALF = NodeTerm(labels=(LabelRequirement(key="half", operator="Exists"),))
 
 
 @case
@@ -179,7 +179,7 @@ def nodes_that_attach_no_further_volume():
 def nodes_without_the_pods_that_an_affinity_wants():
     state = fleet(used=4)
     state.set_pod(make_pod("other/db", "n0", gpu=0, labels={"app": "db"}, namespace="default"))
-    term = PodTerm(HOST, (Requirement(key="app", operator="In", values=("db",)),), ("default",))
+    term = PodTerm(HOST, (LabelRequirement(key="app", operator="In", values=("db",)),), ("default",))
     return ask(state, make_pod_set(2, gpu=4, affinity=(term,), namespace="default"))
 
 
@@ -187,13 +187,13 @@ def nodes_without_the_pods_that_an_affinity_wants():
 def nodes_that_an_anti_affinity_keeps_pods_from():
     state = fleet(used=4)
     state.set_pod(make_pod("other/db", "n0", gpu=0, labels={"app": "db"}, namespace="default"))
-    term = PodTerm(HOST, (Requirement(key="app", operator="In", values=("db",)),), ("default",))
+    term = PodTerm(HOST, (LabelRequirement(key="app", operator="In", values=("db",)),), ("default",))
     return ask(state, make_pod_set(4, gpu=4, anti_affinity=(term,), namespace="default", level=BLOCK))
 
 
 @case
 def a_spread_beside_too_little_room():
-    spread = SpreadConstraint(HOST, 1, (Requirement(key="app", operator="In", values=("x",)),))
+    spread = SpreadConstraint(HOST, 1, (LabelRequirement(key="app", operator="In", values=("x",)),))
     pods = make_pod_set(9, gpu=1, spread=(spread,), labels={"app": "x"}, namespace="default", level=BLOCK)
     return ask(fleet(used=6), pods)
 
@@ -204,7 +204,7 @@ def a_spread_that_leaves_no_room():
     for at in range(4):
         gpu = 8 if at else 0
         state.set_pod(make_pod(f"other/p{at}", f"n{at}", gpu=gpu, labels={"app": "x"}, namespace="default"))
-    spread = SpreadConstraint(HOST, 1, (Requirement(key="app", operator="In", values=("x",)),))
+    spread = SpreadConstraint(HOST, 1, (LabelRequirement(key="app", operator="In", values=("x",)),))
     return ask(state, make_pod_set(2, gpu=1, spread=(spread,), labels={"app": "x"}, namespace="default"))
 
 
@@ -296,7 +296,7 @@ def labels_that_no_node_has_together():
 
 @case
 def a_node_affinity_that_no_node_meets():
-    term = NodeTerm(labels=(Requirement(key="zone", operator="In", values=("nowhere",)),))
+    term = NodeTerm(labels=(LabelRequirement(key="zone", operator="In", values=("nowhere",)),))
     return ask(fleet(), make_pod_set(2, node_affinity=(term,)))
 
 
@@ -308,13 +308,13 @@ def a_taint_on_all_nodes():
 
 @case
 def volumes_that_reach_no_node():
-    term = NodeTerm(labels=(Requirement(key=RACK, operator="In", values=("r9",)),))
+    term = NodeTerm(labels=(LabelRequirement(key=RACK, operator="In", values=("r9",)),))
     return ask(fleet(), make_pod_set(2, volume_nodes=((term,),)))
 
 
 @case
 def devices_of_claims_that_reach_no_node():
-    term = NodeTerm(labels=(Requirement(key=RACK, operator="In", values=("r9",)),))
+    term = NodeTerm(labels=(LabelRequirement(key=RACK, operator="In", values=("r9",)),))
     return ask(fleet(), make_pod_set(2, claim_nodes=((term,),)))
 
 
@@ -336,7 +336,7 @@ def two_host_ports_and_too_few_nodes():
 
 def _own(host_port=""):
     """A term that keeps the pods of the set apart."""
-    selector = (Requirement(key="app", operator="In", values=("x",)),)
+    selector = (LabelRequirement(key="app", operator="In", values=("x",)),)
     return PodTerm(topology_key=HOST, selector=selector, namespaces=("",), host_port=host_port)
 
 
@@ -440,7 +440,7 @@ def a_level_that_the_flavor_lacks():
 
 @case
 def a_spread_that_cannot_be_honoured():
-    spread = SpreadConstraint(topology_key=RACK, max_skew=1, selector=(Requirement(key="a", operator="Exists"),))
+    spread = SpreadConstraint(topology_key=RACK, max_skew=1, selector=(LabelRequirement(key="a", operator="Exists"),))
     return ask(fleet(), make_pod_set(5, gpu=4, level=BLOCK, labels={"a": "b"}, spread=(spread, spread)))
 
 
@@ -647,13 +647,13 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
     """Sentences of `queueing.messages` that take long histories to come about, from what those end in."""
     _, queues = _queue()
     victims = (
-        Victim("ns/job-a-1", "a", 0, Reason.IN_CLUSTER_QUEUE),
-        Victim("ns/job-b-1", "b", 0, Reason.IN_CLUSTER_QUEUE, (("b1", "r1"),)),
+        PlannedVictim("ns/job-a-1", "a", 0, Reason.IN_CLUSTER_QUEUE),
+        PlannedVictim("ns/job-b-1", "b", 0, Reason.IN_CLUSTER_QUEUE, (("b1", "r1"),)),
     )
     job, other = "Job ns/train", "Job ns/eval"
     yield "devices that are being counted", messages.counting(3)
     yield "devices of one node that are being counted", messages.counting(1)
-    yield "quota that is kept", messages.behind(job, "cohort c")
+    yield "quota that is kept", messages.kept_quota_refusal(job, "cohort c")
     yield "room that is kept", messages.behind_in_room([job])
     yield "room that is kept for two", messages.behind_in_room([job, other])
     yield "room that comes free bit by bit", messages.behind_successors([job])

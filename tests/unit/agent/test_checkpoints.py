@@ -5,7 +5,7 @@ from support.tree import DATA
 
 from agent import copies
 from agent.kubelet import checkpoints
-from agent.kubelet.checkpoints import Block, Unreadable
+from agent.kubelet.checkpoints import CheckpointBlock, Unreadable
 
 UID = "0c7c1f52-0000-4000-8000-000000000001"
 
@@ -26,7 +26,7 @@ def test_the_managers_files(folder):
     assert list(memory.zones) == [0, 2]
     assert memory.zones[0].cells == (0, 2)
     assert memory.zones[0].memory_map["memory"].free == 64_194_994_176
-    assert memory.entries == {UID: {"main": (Block((0, 2), "memory", 2_147_483_648),)}}
+    assert memory.entries == {UID: {"main": (CheckpointBlock((0, 2), "memory", 2_147_483_648),)}}
     devices = checkpoints.read_devices(folder)
     (entry,) = devices.entries
     assert (entry.pod_uid, entry.container_name, entry.resource_name) == (UID, "main", "nvidia.com/gpu")

@@ -41,7 +41,7 @@ def target(tmp_path):
 @pytest.fixture
 def kept(kubelet, target):
     made = Copies(str(kubelet), str(target))
-    made.refresh()
+    made.update_copies()
     return made
 
 
@@ -67,7 +67,7 @@ def test_what_the_agent_reads_is_copied_and_nothing_else(kept, kubelet, target):
 def test_a_file_that_is_replaced_is_copied_again_and_others_are_not(kept, kubelet, target):
     before = {name: (target / name).stat().st_ino for name in NAMES}
     replaced(kubelet / CPU_STATE, '{"policyName":"none"}')
-    kept.refresh()
+    kept.update_copies()
     assert (target / CPU_STATE).read_text() == '{"policyName":"none"}'
     after = {name: (target / name).stat().st_ino for name in NAMES}
     assert {name for name in NAMES if before[name] != after[name]} == {CPU_STATE}
@@ -75,14 +75,14 @@ def test_a_file_that_is_replaced_is_copied_again_and_others_are_not(kept, kubele
 
 def test_a_file_that_is_edited_in_place_is_copied_again(kept, kubelet, target):
     (kubelet / CONFIG).write_text("topologyManagerPolicy: none\n")
-    kept.refresh()
+    kept.update_copies()
     assert "none" in (target / CONFIG).read_text()
 
 
 def test_what_reads_a_copy_meets_whole_files_only(kept, kubelet, target):
     held = (target / CPU_STATE).open()
     replaced(kubelet / CPU_STATE, "new")
-    kept.refresh()
+    kept.update_copies()
     assert held.read() == (DATA / "kubelet" / CPU_STATE).read_text()  # the old one, whole
     held.close()
 
@@ -90,14 +90,14 @@ def test_what_reads_a_copy_meets_whole_files_only(kept, kubelet, target):
 def test_what_is_gone_is_gone_in_the_copies_too(kept, kubelet, target):
     (kubelet / MEMORY_STATE).unlink()
     (kubelet / DEVICE_STATE).unlink()
-    kept.refresh()
+    kept.update_copies()
     assert names(target) == {CONFIG, CPU_STATE}
     assert (target / "device-plugins").is_dir()  # that the kubelet met no device plugin is known by it
     shutil.rmtree(kubelet / "device-plugins")
-    kept.refresh()
+    kept.update_copies()
     assert not (target / "device-plugins").exists()
     shutil.copytree(DATA / "kubelet" / "device-plugins", kubelet / "device-plugins")
-    kept.refresh()
+    kept.update_copies()
     assert (target / DEVICE_STATE).exists()
     assert kept.problems == {}
 
@@ -106,7 +106,7 @@ def test_what_is_gone_is_gone_in_the_copies_too(kept, kubelet, target):
 def test_links_are_not_followed(kept, kubelet, target, name):
     (kubelet / name).unlink()
     (kubelet / name).symlink_to(kubelet / "pki" / "kubelet-client-current.pem")
-    kept.refresh()
+    kept.update_copies()
     assert not (target / name).exists()
     assert kept.problems == {name: "it is a link, and none is followed"}
     assert SECRET not in "".join(path.read_text() for path in target.rglob("*") if path.is_file())
@@ -116,7 +116,7 @@ def test_a_folder_that_is_a_link_is_not_followed(kept, kubelet, target):
     shutil.rmtree(kubelet / "device-plugins")
     (kubelet / "pki" / "kubelet_internal_checkpoint").write_text(SECRET)
     (kubelet / "device-plugins").symlink_to(kubelet / "pki")
-    kept.refresh()
+    kept.update_copies()
     assert not (target / DEVICE_STATE).exists()
     assert kept.problems == {DEVICE_STATE: "device-plugins is a link, and none is followed"}
 
@@ -133,7 +133,7 @@ def test_a_folder_that_is_a_link_is_not_followed(kept, kubelet, target):
 def test_what_is_no_file_of_a_sensible_size_is_refused_at_once(kept, kubelet, target, trap, why):
     (kubelet / CPU_STATE).unlink()
     trap(kubelet / CPU_STATE)
-    kept.refresh()
+    kept.update_copies()
     assert why in kept.problems[CPU_STATE]
     with pytest.raises(Unreadable, match=why):
         checkpoints.read_cpu(target)
@@ -149,11 +149,11 @@ def test_what_cannot_be_read_is_told_to_the_agent(kept, kubelet, target, monkeyp
         return real(path, *args, **more)
 
     monkeypatch.setattr(os, "open", denied)  # the tests may run as root, to whom nothing is denied
-    kept.refresh()
+    kept.update_copies()
     monkeypatch.undo()
     with pytest.raises(Unreadable, match=r"cpu_manager_state: Permission denied"):
         checkpoints.read_cpu(target)
-    kept.refresh()
+    kept.update_copies()
     assert checkpoints.read_cpu(target).policy == "static"
     assert names(target) == set(NAMES)
 
@@ -173,10 +173,10 @@ def test_the_agent_reads_copies_as_it_reads_the_kubelets_files(kept, kubelet, ta
 def test_a_device_file_that_cannot_be_copied_is_not_taken_for_a_kubelet_without_devices(kept, kubelet, target):
     (kubelet / DEVICE_STATE).unlink()
     reader = Reader(Settings(agent_kubelet_directory=str(target)), SYSTEM)
-    kept.refresh()
+    kept.update_copies()
     assert reader.read().devices is not None
     (kubelet / DEVICE_STATE).symlink_to(kubelet / "config.json")
-    kept.refresh()
+    kept.update_copies()
     assert reader.read().devices is None
 
 

@@ -6,10 +6,10 @@ from support.tree import DATA, machine
 
 from agent.machine import gpus, pci, sysfs
 from agent.machine.gpus import Gpu, Gpus
-from agent.machine.hardware import Hardware, PciDevice, Zone
+from agent.machine.hardware import Hardware, MachineZone, PciDevice
 
 LOST = {"error": 15}
-NO_MACHINE = Hardware(zones=(Zone(0), Zone(1)))
+NO_MACHINE = Hardware(zones=(MachineZone(0), MachineZone(1)))
 
 
 def kinds(found):
@@ -72,7 +72,7 @@ def test_gpus_without_links_and_zones_from_nvml():
 def test_one_gpu_of_a_virtual_machine():
     """Recorded of a real H200 (driver 580.159) that a virtual machine of one zone has to itself."""
     bus = PciDevice("0000:00:06.0", 0x030200, pci.NVIDIA, 0x2335, ("pci0000:00", "0000:00:06.0"), 0)
-    found = gpus.read(recorded("h200"), Hardware(zones=(Zone(0),), pci=(bus,)))
+    found = gpus.read(recorded("h200"), Hardware(zones=(MachineZone(0),), pci=(bus,)))
     gpu = Gpu("0000:00:06.0", "GPU-0a200000-0000-4000-8000-000000000000", 0, "NVIDIA H200", 143771, 0)
     assert found == Gpus((gpu,)), "NVLinks that the driver does not support are no fault"
 
@@ -178,7 +178,7 @@ def test_pcie_level_by_sysfs_where_nvml_does_not_know():
         PciDevice(f"0000:{bdf}:00.0", 0x030000, 0x10DE, 1, ("pci0000:00", "p" if i < 2 else f"p{i}", bdf), zone=0)
         for i, bdf in enumerate(["01", "25", "41", "61", "81", "a1", "c1", "e1"])
     )
-    found = gpus.read(nvml, Hardware((Zone(0),), pci=devices))
+    found = gpus.read(nvml, Hardware((MachineZone(0),), pci=devices))
     assert [link.kind for link in found.links][:2] == ["PIX", "PHB"]
 
 

@@ -6,12 +6,12 @@ from support.kubelet import GIB, Kubelet
 from support.tree import machine
 
 from agent import observed, status
-from agent.kubelet.held import Owner, Pod, memory_by_zone, merge, uids, with_last
+from agent.kubelet.held import KubeletPod, Owner, memory_by_zone, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import cpuset, sysfs
 from agent.machine.gpus import Gpus
-from agent.podresources.client import Answer, Resources
-from agent.pods import GRACE_SECONDS, NodePod, PodStatus, Roster, pod
+from agent.podresources.client import GrantedResources, PodResources
+from agent.pods import GRACE_SECONDS, NodePod, PodPhase, UidRoster, pod
 from clock import SYSTEM
 from crds.settings import Settings
 from kube.objects import ObjectMeta
@@ -50,7 +50,7 @@ def read(kubelet):
 
 
 def pods(*names):
-    return [Pod(name, "d", name) for name in names]
+    return [KubeletPod(name, "d", name) for name in names]
 
 
 def test_the_state_is_exact_from_the_kubelets_own_files(kubelet, read, hardware):
@@ -230,51 +230,51 @@ def test_a_shared_device_has_one_holder_whatever_the_order(kubelet, read, hardwa
 
 
 def test_an_empty_list_is_a_kubelet_that_starts():
-    held = {"main": Resources(cpus=frozenset({1}))}
-    last = Answer({("d", "a"): held, ("d", "b"): held, ("d", "c"): held}, Resources())
-    living = [Pod("a", "d", "a"), Pod("b", "d", "b", finished=True)]
-    empty = Answer({}, Resources(cpus=frozenset({1, 2})))
+    held = {"main": GrantedResources(cpus=frozenset({1}))}
+    last = PodResources({("d", "a"): held, ("d", "b"): held, ("d", "c"): held}, GrantedResources())
+    living = [KubeletPod("a", "d", "a"), KubeletPod("b", "d", "b", finished=True)]
+    empty = PodResources({}, GrantedResources(cpus=frozenset({1, 2})))
     kept = with_last(empty, last, living)
     assert set(kept.pods) == {("d", "a")}  # b has finished, c is not there any more
     assert kept.allocatable == empty.allocatable
-    one = Answer({("d", "z"): held}, Resources())
+    one = PodResources({("d", "z"): held}, GrantedResources())
     assert with_last(one, last, living) is one
     assert with_last(empty, None, living) is empty
 
 
 def test_who_is_gone():
     now = [0.0]
-    roster = Roster(lambda: now[0])
-    a, b = Pod("a", "d", "a"), Pod("b", "d", "b", finished=True)
-    assert roster.gone({"a", "b", "new"}, [a, b], complete=True) == {"b"}
-    assert roster.gone({"a", "new"}, [], complete=False) == set()  # the list is not whole: nobody is gone
-    assert roster.gone({"a", "new"}, [], complete=True) == {"a"}
+    roster = UidRoster(lambda: now[0])
+    a, b = KubeletPod("a", "d", "a"), KubeletPod("b", "d", "b", finished=True)
+    assert roster.gone_holders({"a", "b", "new"}, [a, b], complete=True) == {"b"}
+    assert roster.gone_holders({"a", "new"}, [], complete=False) == set()  # the list is not whole: nobody is gone
+    assert roster.gone_holders({"a", "new"}, [], complete=True) == {"a"}
     now[0] = GRACE_SECONDS - 1
-    assert roster.gone({"new"}, [], complete=True) == set()  # perhaps it was bound a moment ago
+    assert roster.gone_holders({"new"}, [], complete=True) == set()  # perhaps it was bound a moment ago
     now[0] = GRACE_SECONDS
-    assert roster.gone({"new"}, [], complete=True) == {"new"}
-    assert roster.gone({"new"}, [Pod("new", "d", "new")], complete=True) == set()
+    assert roster.gone_holders({"new"}, [], complete=True) == {"new"}
+    assert roster.gone_holders({"new"}, [KubeletPod("new", "d", "new")], complete=True) == set()
 
 
 def test_who_came_and_went_between_two_looks_is_gone():
     """Refused after its first container was given something, and deleted at once: the kubelet's files still have it."""
     now = [0.0]
-    roster = Roster(lambda: now[0])
-    roster.note("phantom")
-    assert roster.gone(set(), [], complete=True) == set()  # the files were read before it came
-    assert roster.gone({"phantom"}, [], complete=True) == {"phantom"}
+    roster = UidRoster(lambda: now[0])
+    roster.record_uid("phantom")
+    assert roster.gone_holders(set(), [], complete=True) == set()  # the files were read before it came
+    assert roster.gone_holders({"phantom"}, [], complete=True) == {"phantom"}
     now[0] = 2 * GRACE_SECONDS
-    assert roster.gone({"phantom"}, [], complete=True) == {"phantom"}  # as long as the files have it
-    assert roster.gone(set(), [], complete=True) == set()
-    assert roster.gone({"phantom"}, [], complete=True) == set()  # and no longer
+    assert roster.gone_holders({"phantom"}, [], complete=True) == {"phantom"}  # as long as the files have it
+    assert roster.gone_holders(set(), [], complete=True) == set()
+    assert roster.gone_holders({"phantom"}, [], complete=True) == set()  # and no longer
 
 
 def test_a_static_pod_is_known_by_the_kubelets_uid():
     annotations = {"kubernetes.io/config.mirror": "h", "kubernetes.io/config.hash": "h"}
     metadata = ObjectMeta(name="etcd-n", namespace="kube-system", uid="mirror", annotations=annotations)
-    assert pod(NodePod(metadata=metadata)) == Pod("h", "kube-system", "etcd-n")
+    assert pod(NodePod(metadata=metadata)) == KubeletPod("h", "kube-system", "etcd-n")
     forged = ObjectMeta(name="p", namespace="d", uid="u", annotations={"kubernetes.io/config.hash": "h"})
-    assert pod(NodePod(metadata=forged, status=PodStatus(phase="Failed"))) == Pod("u", "d", "p", finished=True)
+    assert pod(NodePod(metadata=forged, status=PodPhase(phase="Failed"))) == KubeletPod("u", "d", "p", finished=True)
 
 
 def test_the_files_are_watched_over_renames(kubelet):

@@ -6,11 +6,11 @@ import pytest
 from support.kubelet import GIB, Kubelet
 from support.tree import machine
 
-from agent.cycle import Agent
+from agent.cycle import NodeAgent
 from agent.flex_topo import FlexTopo
 from agent.kubelet.held import Owner
 from agent.machine import sysfs
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.pods import NodePod
 from agent.publish import TopologyWriter
 from clock import SYSTEM
@@ -42,7 +42,9 @@ def kubelet(tmp_path):
 def agent(tmp_path, kubelet):
     found = {"agent_kubelet_directory": str(kubelet.folder), "agent_publish_topology": "never"}
     settings = Settings(**found, agent_observe_pods=False)
-    made = Agent(settings, Server(), "n", nvml=None, metrics=Metrics(), recorder=unittest.mock.Mock(), clock=SYSTEM)
+    made = NodeAgent(
+        settings, Server(), "n", nvml=None, metrics=AgentMetrics(), recorder=unittest.mock.Mock(), clock=SYSTEM
+    )
     made._hardware = sysfs.read(machine("cxl-sparse", tmp_path / "sys"), tmp_path)
     made._pods._synced.set()
     yield made
@@ -97,7 +99,7 @@ class Refusing:
 
 
 async def test_a_write_that_is_refused_after_a_conflict_is_counted_and_what_is_there_is_read_again():
-    server, metrics = Refusing(), Metrics()
+    server, metrics = Refusing(), AgentMetrics()
     writer = TopologyWriter(server, "n", "auto", metrics)
     for reads in (2, 3):
         with pytest.raises(KubeError):

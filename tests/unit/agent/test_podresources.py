@@ -10,7 +10,7 @@ from support.tree import DATA
 
 from agent import podresources
 from agent.podresources import client as api
-from agent.podresources.client import Client, Memory, Unavailable
+from agent.podresources.client import GrantedMemory, KubeletClient, Unavailable
 
 ROOT = Path(__file__).parents[3]
 DEVICES = {"nvidia.com/gpu": {"a": (0,), "b": (2,)}, "x.y/two": {"t": (0, 2)}, "x.y/none": {"n": ()}}
@@ -23,7 +23,7 @@ def kubelet(tmp_path):
 
 @pytest.fixture
 def client(kubelet):
-    made = Client(kubelet.socket, timeout=5)
+    made = KubeletClient(kubelet.socket, timeout=5)
     yield made
     made.close()
 
@@ -35,7 +35,7 @@ def test_both_calls(kubelet, client):
     with kubelet.serving():
         answer = client.read()
     assert answer.allocatable.cpus == frozenset(range(1, 8))
-    assert answer.allocatable.memory == (Memory("memory", 7 * GIB, (0,)), Memory("memory", 7 * GIB, (2,)))
+    assert answer.allocatable.memory == (GrantedMemory("memory", 7 * GIB, (0,)), GrantedMemory("memory", 7 * GIB, (2,)))
     assert answer.allocatable.devices == {
         "nvidia.com/gpu": {"a": (0,)},  # healthy ones alone
         "x.y/none": {"n": ()},
@@ -43,7 +43,7 @@ def test_both_calls(kubelet, client):
     }
     (container,) = answer.pods["d", "p"].values()  # ordinary init containers are not listed
     assert container.cpus == {1, 2}
-    assert container.memory == (Memory("memory", GIB, (0, 2)),)
+    assert container.memory == (GrantedMemory("memory", GIB, (0, 2)),)
     assert container.devices == {"x.y/two": {"t": (0, 2)}}
 
 
@@ -81,7 +81,7 @@ def test_what_the_kubelets_own_server_sends():
     assert (pod.namespace, pod.name, container.name) == ("default", "train", "main")
     found = api.resources(container)
     assert found.cpus == {1, 2, 3}
-    assert found.memory == (Memory("memory", 2 * GIB, (0, 2)),)
+    assert found.memory == (GrantedMemory("memory", 2 * GIB, (0, 2)),)
     assert found.devices == {"nvidia.com/gpu": {"GPU-a": (1,)}, "x.y/none": {"n": ()}, "x.y/two": {"t": (0, 2)}}
     assert api.resources(given).cpus == {1, 2, 3, 4, 5}
 

@@ -7,7 +7,7 @@ from support.nvml import recorded
 from support.own_process import kubeconfig, modules, start
 
 from agent.machine import gpus, nvml
-from agent.machine.hardware import Hardware, Zone
+from agent.machine.hardware import Hardware, MachineZone
 from agent.settings import AgentSettings
 from cli.run.agent_process import Task
 from cli.run.becoming import program
@@ -64,7 +64,7 @@ def test_the_task_has_every_setting(tmp_path):
 
 
 def test_nvml_is_imported_when_its_library_is_there(monkeypatch):
-    hardware, found = Hardware((Zone(0),)), nvml.Nvml()
+    hardware, found = Hardware((MachineZone(0),)), nvml.Nvml()
     monkeypatch.setattr(nvml, "LIBRARY", "libnowhere.so.1")
     assert gpus.read(found, hardware).absent == "NVML Shared Library Not Found"
     assert gpus.read(found, hardware).gpus == ()

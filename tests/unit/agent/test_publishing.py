@@ -8,11 +8,11 @@ from support.nvml import recorded
 from support.tree import machine
 
 from agent import fingerprint, flex_topo, graph, status, zones
-from agent.kubelet.checkpoints import Config, MemoryNode, Table
-from agent.kubelet.held import Device, Held, Owner, Pod
+from agent.kubelet.checkpoints import Config, MemoryNode, MemoryTable
+from agent.kubelet.held import KubeletDevice, KubeletPod, KubeletState, Owner
 from agent.machine import gpus, sysfs
 from agent.machine.gpus import Gpu, Gpus
-from agent.machine.hardware import Core, Hardware, Zone
+from agent.machine.hardware import Hardware, MachineCore, MachineZone
 from agent.publish import foreign, merge_patch
 from crds.kinds import common
 from crds.kinds import flex_topo as kind
@@ -20,7 +20,7 @@ from engine.reasons import Reason
 
 GPU = "nvidia.com/gpu"
 OWNER = Owner("u", "main")
-PODS = [Pod("u", "d", "train")]
+PODS = [KubeletPod("u", "d", "train")]
 MISSING = "no default"
 OTHER_NAMES = {  # of shapes whose model has another one
     "Component": "HardwareNode",
@@ -156,12 +156,12 @@ def test_memory_without_cpus(tmp_path):
 
 def small(**changes):
     held = {"config": Config(), "static_cpu": True, "default": frozenset({0, 2, 3}), "reserved": frozenset({0})}
-    return Held(**held | changes)
+    return KubeletState(**held | changes)
 
 
 HARDWARE = Hardware(
-    (Zone(0, frozenset({0, 1}), 100), Zone(2, frozenset({2, 3}), 100)),
-    (Core((0,), 0), Core((1,), 0), Core((2,), 2), Core((3,), 2)),
+    (MachineZone(0, frozenset({0, 1}), 100), MachineZone(2, frozenset({2, 3}), 100)),
+    (MachineCore((0,), 0), MachineCore((1,), 0), MachineCore((2,), 2), MachineCore((3,), 2)),
 )
 
 
@@ -172,10 +172,10 @@ def test_components_that_are_not_free():
         cpus={OWNER: frozenset({1})},
         devices={
             GPU: {
-                "a": Device((0,), True, OWNER),
-                "b": Device((0,), False),
-                "d::0": Device((2,), True),
-                "d::1": Device((2,), True, OWNER),
+                "a": KubeletDevice((0,), True, OWNER),
+                "b": KubeletDevice((0,), False),
+                "d::0": KubeletDevice((2,), True),
+                "d::1": KubeletDevice((2,), True, OWNER),
             }
         },
     )
@@ -206,14 +206,14 @@ def test_a_manager_that_is_off_has_no_state():
 
 def test_ready_says_what_is_missing_and_what_is_only_to_be_known():
     assert status.ready(small(), HARDWARE, Gpus()) == (True, Reason.READY, "the kubelet's state is known exactly")
-    notes = Hardware((Zone(0),), problems=("bus/pci/devices/x: gone",))
+    notes = Hardware((MachineZone(0),), problems=("bus/pci/devices/x: gone",))
     holds, _, message = status.ready(small(), notes, Gpus(absent="no library", problems=("GPU 1: lost",)))
     assert holds
     assert message == (
         "the kubelet's state is known exactly; beside that: bus/pci/devices/x: gone; GPU 1: lost; "
         "no GPUs are described, for NVML is not there: no library"
     )
-    broken = Hardware((Zone(0),), problems=("devices/system/cpu/cpu5: x",))
+    broken = Hardware((MachineZone(0),), problems=("devices/system/cpu/cpu5: x",))
     assert status.ready(small(), broken, Gpus())[:2] == (False, Reason.STATE_INCOMPLETE)
     assert status.ready(small(missing=("a", "b")), HARDWARE, Gpus())[2] == "could not be read: a; b"
 
@@ -229,13 +229,18 @@ def test_a_condition_keeps_its_time_while_it_holds():
 
 
 def test_the_topology_of_a_machine():
-    table = Table(100, 10, 90, 30, 60)
+    table = MemoryTable(100, 10, 90, 30, 60)
     held = small(
         config=Config("single-numa-node", "pod", {"prefer-closest-numa-nodes": "true"}),
         static_memory=True,
-        memory_zones={0: MemoryNode(1, {"memory": table, "hugepages-1Gi": Table()}, (0,)), 2: MemoryNode(0, {})},
+        memory_zones={0: MemoryNode(1, {"memory": table, "hugepages-1Gi": MemoryTable()}, (0,)), 2: MemoryNode(0, {})},
         devices={
-            GPU: {"a": Device((0,), True, OWNER), "b": Device((0, 2), True), "c": Device((2,), False), "n": Device()}
+            GPU: {
+                "a": KubeletDevice((0,), True, OWNER),
+                "b": KubeletDevice((0, 2), True),
+                "c": KubeletDevice((2,), False),
+                "n": KubeletDevice(),
+            }
         },
     )
     made = zones.topology("n1", held, HARDWARE, PODS)

@@ -9,12 +9,21 @@ from support.tree import DATA
 
 from agent import graph, status, zones
 from agent.flex_topo import FlexTopo
-from agent.kubelet.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, MemoryNode, MemoryState, Table
-from agent.kubelet.held import Pod, Reading, merge
+from agent.kubelet.checkpoints import (
+    CheckpointBlock,
+    Config,
+    Cpu,
+    DeviceEntry,
+    Devices,
+    MemoryCheckpoint,
+    MemoryNode,
+    MemoryTable,
+)
+from agent.kubelet.held import KubeletPod, KubeletReading, merge
 from agent.machine import cpuset
 from agent.machine.gpus import Gpus
-from agent.machine.hardware import Core, Hardware, Zone
-from agent.podresources.client import Answer, Resources
+from agent.machine.hardware import Hardware, MachineCore, MachineZone
+from agent.podresources.client import GrantedResources, PodResources
 from cli.whatif.forms import PodForm
 from cli.whatif.machines import pod_shape
 from crds.kinds.flex_topo import FlexTopo as Kind
@@ -38,7 +47,7 @@ def hardware_of(machine):
     ids = [zone["id"] for zone in machine["numa"]]
     return Hardware(
         zones=tuple(
-            Zone(
+            MachineZone(
                 zone["id"],
                 frozenset(cpu for core in zone["cores"] for cpu in core),
                 zone["memory_bytes"],
@@ -48,7 +57,7 @@ def hardware_of(machine):
             for zone in machine["numa"]
         ),
         cores=tuple(
-            Core(tuple(core), zone["id"], zone["socket"], cache)
+            MachineCore(tuple(core), zone["id"], zone["socket"], cache)
             for zone in machine["numa"]
             for core, cache in zip(zone["cores"], zone.get("uncore") or [None] * len(zone["cores"]), strict=True)
         ),
@@ -64,7 +73,9 @@ def reading_of(case, hardware):
     for uid, found in containers:
         if found.get("cpuset"):
             cpus.setdefault(uid, {})[found["name"]] = cpuset.parse(found["cpuset"])
-        blocks = tuple(Block(tuple(each["numa"]), each["type"], each["size"]) for each in found.get("memory") or ())
+        blocks = tuple(
+            CheckpointBlock(tuple(each["numa"]), each["type"], each["size"]) for each in found.get("memory") or ()
+        )
         if blocks:
             memory.setdefault(uid, {})[found["name"]] = blocks
         for resource, ids in (found.get("devices") or {}).items():
@@ -81,7 +92,7 @@ def reading_of(case, hardware):
         resource: {each["id"]: tuple(each["numa"] or ()) for each in devices if each["healthy"]}
         for resource, devices in machine["devices"].items()
     }
-    return Reading(
+    return KubeletReading(
         config=Config(
             topology_manager_policy=kubelet["topology_manager_policy"],
             topology_manager_scope=kubelet["topology_manager_scope"],
@@ -93,9 +104,9 @@ def reading_of(case, hardware):
         cpu=Cpu(
             "static" if static else "none", cpuset.parse(state["free_cpus"]) | reserved if static else frozenset(), cpus
         ),
-        memory=MemoryState("Static" if whole else "None", memory_zones(case) if whole else {}, memory),
+        memory=MemoryCheckpoint("Static" if whole else "None", memory_zones(case) if whole else {}, memory),
         devices=Devices(tuple(entries), {resource: tuple(ids) for resource, ids in healthy.items()}),
-        answer=Answer({}, Resources(hardware.cpus - reserved if static else frozenset(), (), healthy)),
+        answer=PodResources({}, GrantedResources(hardware.cpus - reserved if static else frozenset(), (), healthy)),
         version="v1.36.3",
         capacity={resource: len(devices) for resource, devices in machine["devices"].items()},
     )
@@ -107,7 +118,7 @@ def memory_zones(case):
         int(zone): MemoryNode(
             found["assignments"],
             {
-                kind: Table(
+                kind: MemoryTable(
                     each["allocatable"] + reserved[int(zone)],
                     reserved[int(zone)],
                     each["allocatable"],
@@ -129,7 +140,7 @@ def published(case):
         resource: {each["id"]: tuple(each["numa"] or ()) for each in devices}
         for resource, devices in case["machine"]["devices"].items()
     }
-    names = [Pod(pod["pod"], "d", pod["pod"]) for pod in case["state"]["running"]]
+    names = [KubeletPod(pod["pod"], "d", pod["pod"]) for pod in case["state"]["running"]]
     held = merge(reading_of(case, hardware), hardware, names, remembered=remembered)
     spec, found = graph.spec(hardware, Gpus(), 8), status.status(held, hardware, Gpus(), names, 8)
     made = encode({"metadata": {"name": case["id"]}, "spec": spec, "status": found})

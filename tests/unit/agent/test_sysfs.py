@@ -2,7 +2,7 @@ import pytest
 from support.tree import machine, unpack
 
 from agent.machine import cpuset, pci, sysfs
-from agent.machine.hardware import Core
+from agent.machine.hardware import MachineCore
 
 GIB = 1024**3
 
@@ -33,8 +33,8 @@ def test_two_sockets_with_sub_numa_clusters(read):
     assert found.zones[2].memory == 131_072_000 * 1024
     assert found.zones[2].hugepages == {"hugepages-1Gi": 8 * GIB}
     assert len(found.cores) == 64
-    assert found.cores[0] == Core((0, 64), zone=0, socket=0, l3=0)
-    assert found.cores[-1] == Core((63, 127), zone=3, socket=1, l3=1)
+    assert found.cores[0] == MachineCore((0, 64), zone=0, socket=0, l3=0)
+    assert found.cores[-1] == MachineCore((63, 127), zone=3, socket=1, l3=1)
     assert found.threads_per_core == 2
 
 

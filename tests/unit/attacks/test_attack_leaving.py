@@ -16,7 +16,7 @@ def plain(state, queues, name, node, *, queue="", gpus=1):
     """A pod that nobody answers for; charged to a queue, as one that a deleted job left behind."""
     state.set_pod(Pod(key=name, node=node, requests={GPU: gpus}))
     if queue:
-        queues.charge(name, Held(queue, {("tas", GPU): gpus}))
+        queues.charge_pod(name, Held(queue, {("tas", GPU): gpus}))
 
 
 def test_pods_that_begin_to_leave_one_after_the_other_and_never_do_keep_a_rack_for_nobody_longer_than_a_minute():
@@ -102,7 +102,7 @@ def test_a_successor_that_comes_and_goes_all_the_time_keeps_nothing_meanwhile():
     submit(queues, make_workload("mallory", "bad", 4), make_workload("honest", "good", created=5.0))
     assert keys(run(state, queues, 1.0)) == []
     assert list(queues.successors) == ["mallory"]
-    queues.forget(state, "mallory")
+    queues.remove_workload(state, "mallory")
     submit(queues, make_workload("mallory", "bad", 4), now=2.0)
     assert keys(run(state, queues, 2.0)) == ["honest"]
     assert not queues.successors

@@ -16,7 +16,7 @@ from ungater.model.job_view import id_of
 from ungater.model.unscheduled import MOST_WORDS
 from ungater.reconcile import let_go
 from ungater.reconcile.let_go import NOMINATED
-from ungater.scheduling.replacement import elsewhere
+from ungater.scheduling.replacement import replace_lost_slots
 
 PATIENCE = 10.0
 
@@ -77,13 +77,13 @@ def test_pods_that_are_refused_on_purpose_move_into_room_that_is_free_and_have_n
         pod = says(world, record, name=f"pod-{number}")
         world.memory.refusals.leave_out(record, [pod])
         record.lost = {"main": ((0, 1),)}
-        found = elsewhere(world.memory, record)
+        found = replace_lost_slots(world.memory, record)
         if isinstance(found, Refusal):
             break
         world.memory.reservations.replace(record, found)
         world.memory.reservations.replaced(record)
         admission = world.memory.reservations.admission_of(record, found)
-        world.memory.admissions.admit(record, admission, found)
+        world.memory.admissions.store_admission(record, admission, found)
         world.drop("pod", pod)
     assert isinstance(found, Refusal), "what refuses it everywhere leaves it no place"
     assert not world.memory.queues.evicting
@@ -93,13 +93,13 @@ def test_pods_that_are_refused_on_purpose_move_into_room_that_is_free_and_have_n
 def test_what_one_namespace_has_refused_keeps_no_others_pods_off_though_they_are_alike_to_the_letter(world):
     record = admitted(world, "train")
     world.memory.refusals.leave_out(record, [says(world, record)])
-    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0])
+    assert world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0])
     theirs = make_job("train", parallelism=1)
     theirs = msgspec.structs.replace(theirs, metadata=msgspec.structs.replace(theirs.metadata, namespace="honest"))
     world.put("job", theirs)
     honest = world.memory.entries[id_of(theirs)]
-    assert honest.job.pod_sets[0].alike == record.job.pod_sets[0].alike
-    assert not world.memory.pod_sets.avoided(honest, honest.job.pod_sets[0])
+    assert honest.job.pod_sets[0].filter_key == record.job.pod_sets[0].filter_key
+    assert not world.memory.pod_sets.avoided_nodes(honest, honest.job.pod_sets[0])
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -111,7 +111,7 @@ def test_failed_pods_that_were_never_let_go_close_no_node_when_a_controller_star
         pod = make_pod(f"pod-{number}", owner=record.job, at=slot, node="r1-h1", phase="Failed", marked=marked)
         status = msgspec.structs.replace(pod.status, reason=ALIGNED)
         world.put("pod", msgspec.structs.replace(pod, status=status))
-    assert world.restarted().node_refusals.avoided() == (frozenset({"r1-h1"}) if marked else frozenset())
+    assert world.restarted().node_refusals.avoided_names() == (frozenset({"r1-h1"}) if marked else frozenset())
 
 
 def test_thousands_of_refused_pods_in_one_wide_slot_cost_one_look_at_the_nodes(world, monkeypatch):
@@ -128,14 +128,14 @@ def test_thousands_of_refused_pods_in_one_wide_slot_cost_one_look_at_the_nodes(w
         status = msgspec.structs.replace(pod.status, conditions=(said,))
         spec = msgspec.structs.replace(pod.spec, node_selector=selector)
         pods.append(msgspec.structs.replace(pod, spec=spec, status=status))
-        world.memory.coming.saw(record, pods[-1])
+        world.memory.coming.record_arrival(record, pods[-1])
     refusals, nodes = world.memory.refusals, world.memory.refusals._nodes
     monkeypatch.setattr(refusals, "_nodes", lambda: looks.append(1) or nodes())
     refusals.leave_out(record, pods)
     assert len(looks) == 1
     assert all(one.counted_until for one in record.unscheduled.values())
     rack = {name for name, node in world.stores["node"].items() if node.metadata.labels["rack"] == values[-1]}
-    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == rack
+    assert world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0]) == rack
 
 
 def test_of_words_of_a_megabyte_that_say_why_a_pod_is_refused_a_line_is_kept(world):

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from certs import store
 from certs.authority import Bundle, BundleError, Lifetimes, check, create, service_hosts, signed_by
-from certs.options import Options
-from certs.rotation import Seen, advance
+from certs.options import CertificateOptions
+from certs.rotation import RoundFindings, advance
 from crds.settings import Settings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -92,7 +92,7 @@ def test_what_is_broken_is_named(broken, what):
 
 def test_a_key_of_an_unknown_kind_is_repaired():
     for broken in (replace(BUNDLE, key_pem=UNKNOWN), replace(BUNDLE, ca_key_pem=UNKNOWN)):
-        seen = Seen(stored=broken, held=BUNDLE, trusted=BUNDLE.authorities)
+        seen = RoundFindings(stored=broken, held=BUNDLE, trusted=BUNDLE.authorities)
         step = advance(seen, HOSTS, NOW, LIVES)
         assert "is a key of an unknown kind" in step.repaired
         check(step.bundle, NOW)
@@ -140,7 +140,7 @@ def test_a_secret_of_cert_manager_has_no_ca_key():
 
 
 def test_options_take_names_and_times_from_the_settings():
-    options = Options.from_settings(
+    options = CertificateOptions.from_settings(
         Settings(webhook_url="https://10.1.2.3:9443/x", namespace="ns", certificate_days=30, certificate_renew_days=5),
         ["host.example"],
         env={"POD_NAME": "topogate-webhook-1", "POD_UID": "0a-1"},
@@ -155,12 +155,12 @@ def test_options_take_names_and_times_from_the_settings():
     assert options.lifetimes.leaf == timedelta(days=30)
     assert options.lifetimes.renew_before == timedelta(days=5)
     assert options.sign
-    assert not Options.from_settings(Settings(certificate_source="cert-manager")).sign
+    assert not CertificateOptions.from_settings(Settings(certificate_source="cert-manager")).sign
 
 
 @pytest.mark.parametrize(("host", "port"), [("a.b_c", 9443), ("x" * 90, 0), ("-", 1)])
 def test_a_process_outside_of_a_cluster_has_a_name_that_an_annotation_takes(monkeypatch, host, port):
     monkeypatch.setattr("socket.gethostname", lambda: host)
-    name = Options.from_settings(Settings(webhook_port=port), env={"POD_NAME": "without-uid"}).replica
+    name = CertificateOptions.from_settings(Settings(webhook_port=port), env={"POD_NAME": "without-uid"}).replica
     assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?", name)
     assert name.endswith(str(port or os.getpid()))

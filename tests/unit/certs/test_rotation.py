@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from certs import rotation
 from certs.authority import Lifetimes, check, create, fingerprint, service_hosts
-from certs.rotation import CA, LEAF, UNKNOWN, Replica, Seen, advance, choose
+from certs.rotation import CA, LEAF, UNKNOWN, Replica, RoundFindings, advance, choose
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LIVES = Lifetimes(ca=timedelta(days=3650), leaf=timedelta(days=365), renew_before=timedelta(days=60))
@@ -35,7 +35,7 @@ def at_peace(bundle, **more):
     """All clients have long trusted all of it, and the one replica serves it."""
     replica = Replica((fingerprint(bundle.issuer),), bundle.not_after)
     values = {"trusted": bundle.authorities, "settled": names(bundle), "replicas": {"r": replica}, **more}
-    return Seen(**{"stored": bundle, "held": bundle, **values})
+    return RoundFindings(**{"stored": bundle, "held": bundle, **values})
 
 
 def test_nothing_is_done_while_nothing_is_due():
@@ -117,7 +117,7 @@ def test_what_a_replica_said_ends_with_its_certificate():
 
 @pytest.mark.parametrize("held", [None, BUNDLE])
 def test_nothing_there_and_nobody_who_trusts_anything_is_a_new_start(held):
-    step = after(Seen(None, held))
+    step = after(RoundFindings(None, held))
     check(step.bundle, NOW)
     assert (step.bundle == BUNDLE) == (held is BUNDLE)
     assert bool(step.repaired) == (held is BUNDLE)
@@ -148,7 +148,7 @@ def test_a_broken_ca_is_made_good_from_what_is_held(broken):
 
 @pytest.mark.parametrize("broken", BROKEN_SIGNER)
 def test_where_nothing_is_held_a_broken_ca_gives_way_to_a_new_one_beside_what_clients_trust(broken):
-    seen = Seen(broken, None, BUNDLE.authorities, names(BUNDLE))
+    seen = RoundFindings(broken, None, BUNDLE.authorities, names(BUNDLE))
     step = after(seen)
     assert step.repaired
     assert step.bundle.authorities[1:] == BUNDLE.authorities
@@ -156,25 +156,25 @@ def test_where_nothing_is_held_a_broken_ca_gives_way_to_a_new_one_beside_what_cl
     assert step.bundle.cert_pem == b""  # others may serve; nobody gets a certificate that clients do not know yet
     assert choose(step.bundle, seen, NOW) is None
     assert choose(step.bundle, replace(seen, held=BUNDLE), NOW) is BUNDLE
-    later = after(Seen(step.bundle, None, step.bundle.authorities, names(step.bundle)))
+    later = after(RoundFindings(step.bundle, None, step.bundle.authorities, names(step.bundle)))
     check(later.bundle, NOW)
     assert later.repaired == ""
 
 
 @pytest.mark.parametrize("broken", BROKEN_LEAF)
 def test_a_broken_leaf_is_signed_again_by_the_ca_that_clients_trust(broken):
-    step = after(Seen(broken, None, BUNDLE.authorities, names(BUNDLE)))
+    step = after(RoundFindings(broken, None, BUNDLE.authorities, names(BUNDLE)))
     assert step.bundle.ca_pem == BUNDLE.ca_pem
     assert bool(step.repaired) == bool(broken.cert_pem)
     check(step.bundle, NOW)
 
 
 def test_what_expired_is_repaired_also_where_everything_did():
-    step = after(Seen(BUNDLE, BUNDLE, BUNDLE.authorities, names(BUNDLE)), days(400))
+    step = after(RoundFindings(BUNDLE, BUNDLE, BUNDLE.authorities, names(BUNDLE)), days(400))
     assert step.bundle.ca_pem == BUNDLE.ca_pem
     assert "valid from" in step.repaired
     check(step.bundle, days(400))
-    step = after(Seen(BUNDLE, BUNDLE, (), frozenset()), days(4000))
+    step = after(RoundFindings(BUNDLE, BUNDLE, (), frozenset()), days(4000))
     assert len(step.bundle.authorities) == 1
     assert "the CA is valid from" in step.repaired
     check(step.bundle, days(4000))
@@ -182,7 +182,7 @@ def test_what_expired_is_repaired_also_where_everything_did():
 
 def test_certificates_from_a_backup_are_served_once_clients_know_their_ca():
     """Somebody puts an old Secret back; the configurations still have the CA of what is served."""
-    seen = Seen(OTHER, BUNDLE, BUNDLE.authorities, names(BUNDLE))
+    seen = RoundFindings(OTHER, BUNDLE, BUNDLE.authorities, names(BUNDLE))
     step = after(seen)
     assert step.bundle.authorities == (*OTHER.authorities, *BUNDLE.authorities)
     assert choose(step.bundle, seen, NOW) is BUNDLE
@@ -238,7 +238,7 @@ class Rotation(RuleBasedStateMachine):
         self.since[who] = {name: own.get(name, self.ticks) for name in present}
         settled = frozenset(name for name, since in self.since[who].items() if self.ticks - since >= 3)
         alive = {name: each for name, each in self.entries.items() if self.now < each.until}
-        seen = Seen(self.secret, self.held[who], trusted, settled, alive, self.retired, self.asked)
+        seen = RoundFindings(self.secret, self.held[who], trusted, settled, alive, self.retired, self.asked)
         step = advance(seen, HOSTS, self.now, LIVES)
         chosen = choose(step.bundle, seen, self.now)
         ready = chosen is not None and rotation.may_serve(chosen.issuer, seen)

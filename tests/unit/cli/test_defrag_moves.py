@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 from cli.defrag import run as running
-from cli.defrag.run import MoveOutcome, Run, Wanted
+from cli.defrag.run import MoveOutcome, Run, WantedNodes
 from crds.constants import MOVE_TO
 from kube.errors import NotFound
 from kube.objects import Condition, ObjectMeta
 from ungater.model.conditions import MOVE_REFUSED, MOVING, PODS_READY
 from ungater.model.move_request import parse
-from ungater.model.workload_object import Status
+from ungater.model.workload_object import ObservedStatus
 
-A, B = Wanted("ns/a", "ns/job-a", {"main": ("n1",)}), Wanted("ns/b", "ns/job-b", {"main": ("n2",)})
+A, B = WantedNodes("ns/a", "ns/job-a", {"main": ("n1",)}), WantedNodes("ns/b", "ns/job-b", {"main": ("n2",)})
 
 
 class Clock:
@@ -54,7 +54,7 @@ class Server:
             ),
             Condition(type=PODS_READY, status=ready, reason="x", message="m"),
         )
-        return decoded_as["type"](metadata=ObjectMeta(name=name), status=Status(conditions=found))
+        return decoded_as["type"](metadata=ObjectMeta(name=name), status=ObservedStatus(conditions=found))
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +156,7 @@ def test_an_answer_to_an_earlier_request_is_none():
     stale = Condition(type=MOVING, status="False", reason="Moved", message="it was moved (request 0)")
 
     async def get(_resource, name, _namespace, **decoded_as):
-        return decoded_as["type"](metadata=ObjectMeta(name=name), status=Status(conditions=(stale,)))
+        return decoded_as["type"](metadata=ObjectMeta(name=name), status=ObservedStatus(conditions=(stale,)))
 
     server.get = get
     done, said = carried(server, [A])

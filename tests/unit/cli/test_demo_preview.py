@@ -5,11 +5,11 @@ import json
 import yaml
 from support.readme import JOB
 
-from cli.cluster.dump import Found
+from cli.cluster.dump import FoundObject
 from cli.demo.command import FLEET, _flavor
 from cli.demo.preview import TRAIN, preview
 from cli.output import stdout
-from cli.web.snapshot import Snapshot
+from cli.web.snapshot import ClusterSnapshot
 from crds.settings import Settings
 from web.inside import workload
 
@@ -17,7 +17,9 @@ NOW = 1_800_000_000.0
 
 
 def board(objects):
-    return Snapshot((Found("a test", b"", 0, None, one, one["kind"]) for one in objects), Settings(), "a test").board
+    return ClusterSnapshot(
+        (FoundObject("a test", b"", 0, None, one, one["kind"]) for one in objects), Settings(), "a test"
+    ).board
 
 
 def test_it_is_the_job_of_the_readme():

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli import hold
-from cli.cluster.owner_names import named
+from cli.cluster.owner_names import parse_owner
 from cli.hold import Change, Selection, change_all, is_of
 from cli.main import app
 from cli.output import Failure
@@ -174,7 +174,7 @@ def test_whose_workloads_are_meant(text, found):
         "ReplicaSet": workload("web-7d9f", "ReplicaSet"),
         "PodGroup": workload("ring", "PodGroup"),
     }
-    assert [what for what, one in there.items() if is_of(one, *named(text))] == found
+    assert [what for what, one in there.items() if is_of(one, *parse_owner(text))] == found
 
 
 def test_a_name_that_nobody_has_or_several_have_is_refused_before_anything_is_written():

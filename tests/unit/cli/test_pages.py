@@ -44,7 +44,7 @@ def test_reasons_that_the_page_names_exist():
 
 def test_the_security_page_names_policies_roles_and_tests_that_exist():
     page = (ROOT / "docs" / "security.md").read_text()
-    names = {obj["metadata"]["name"] for obj in render.objects(render.Options(agent=True))}
+    names = {obj["metadata"]["name"] for obj in render.objects(render.InstallOptions(agent=True))}
     assert set(re.findall(r"`(topogate-[a-z-]+)`", page)) <= names | {"topogate-system", "topogate-system-agent"}
     tests = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}
     named = set(re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)`", page))

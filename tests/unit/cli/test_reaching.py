@@ -14,7 +14,7 @@ from cli.reaching import failure
 from cli.settled import settled
 from kube.client import Client
 from kube.connection import transport
-from kube.connection.config import Described, described
+from kube.connection.config import DescribedConnection, described
 from kube.errors import ConnectionFailed, Forbidden, KubeTimeout, NotFound, Unauthorized
 
 COMMANDS = (
@@ -141,7 +141,7 @@ def test_whoever_knows_helm_is_told_the_options_of_this_command():
 def test_what_a_kubeconfig_does_not_say_is_no_second_error(tmp_path):
     path = tmp_path / "config"
     path.write_text("clusters: []\n")
-    assert described(path) == Described("?", "?", str(path))
+    assert described(path) == DescribedConnection("?", "?", str(path))
     assert str(failure(ConnectionFailed("gone"), tmp_path / "absent")) == "gone"
 
 
@@ -151,5 +151,5 @@ def test_a_pod_has_no_context(monkeypatch, tmp_path):
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (tmp_path / "token").write_text("t")
     monkeypatch.setattr("kube.connection.config.SERVICE_ACCOUNT", tmp_path)
-    assert described() == Described("10.0.0.1:443")
+    assert described() == DescribedConnection("10.0.0.1:443")
     assert "the cluster this pod is in" in str(failure(ConnectionFailed("refused")))

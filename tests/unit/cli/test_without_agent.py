@@ -13,7 +13,7 @@ from cli.simulate.known import known
 from crds.constants import Keys
 from crds.device_annotations import XPU_RESOURCE as XPU
 from engine.reasons import Reason
-from simulator.model import Policy as How
+from simulator.model import SchedulingPolicy as How
 from simulator.model import guaranteed
 from simulator.world.site import Site
 
@@ -68,9 +68,9 @@ def test_pods_without_a_record_count_as_the_report_says(tmp_path):
 def test_a_simulation_of_a_recorded_cluster_starts_with_what_they_hold(tmp_path):
     cluster = recorded(known([dumped(tmp_path, node("r1h1", "r1"), *TWO_OF_THREE, report(1, 1))], Keys()), ())
     site = Site(cluster, How("topology"), 1)
-    assert site.state.inside("r1h1").free == ((1,), (1,))
-    assert site.kubelets.admit("r1h1", "pair", guaranteed({GPU: 2})) == "TopologyAffinityError"
-    assert site.kubelets.admit("r1h1", "one", guaranteed({GPU: 1})) == ""
+    assert site.state.state_inside("r1h1").free == ((1,), (1,))
+    assert site.kubelets.admit_arrival("r1h1", "pair", guaranteed({GPU: 2})) == "TopologyAffinityError"
+    assert site.kubelets.admit_arrival("r1h1", "one", guaranteed({GPU: 1})) == ""
 
 
 def test_gpu_states_say_which_gpus_are_free(tmp_path):

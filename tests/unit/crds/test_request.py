@@ -31,11 +31,11 @@ UNCONSTRAINED = ParsedRequest(Policy.UNCONSTRAINED, None)
 @pytest.mark.parametrize("keys", [K, OTHER], ids=lambda keys: keys.domain)
 def test_all_spellings_are_equal(keys):
     for key in keys.required:
-        assert parse_request({key: RACK}, keys).same(ParsedRequest(Policy.REQUIRED, RACK))
+        assert parse_request({key: RACK}, keys).same_request(ParsedRequest(Policy.REQUIRED, RACK))
     for key in keys.preferred:
-        assert parse_request({key: RACK}, keys).same(ParsedRequest(Policy.PREFERRED, RACK))
+        assert parse_request({key: RACK}, keys).same_request(ParsedRequest(Policy.PREFERRED, RACK))
         assert parse_request({key: "auto"}, keys).auto
-    assert parse_request({keys.unconstrained: "true"}, keys).same(UNCONSTRAINED)
+    assert parse_request({keys.unconstrained: "true"}, keys).same_request(UNCONSTRAINED)
 
 
 def test_no_request():
@@ -106,7 +106,7 @@ def test_canonical_spelling_reads_back_as_the_same():
         UNCONSTRAINED,
     ):
         key, value = canonical(request, K)
-        assert parse_request({key: value}, K).same(request)
+        assert parse_request({key: value}, K).same_request(request)
 
 
 def test_levels_that_exist_pass():

@@ -5,7 +5,7 @@ from crds.preemption import victim_rules
 from crds.settings import Settings, SettingsError, from_mapping, load, load_good, parse, read_good, right_parts
 from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
-from engine.preemption.model import Landing, Rules, Strategy
+from engine.preemption.model import ChoiceRules, Landing, Strategy
 from ungater.cache.rules import device_resources
 
 
@@ -131,7 +131,7 @@ def test_a_named_file_must_exist(tmp_path):
 
 
 def test_preemption_as_the_engine_takes_it():
-    assert victim_rules(Settings()) == Rules()
+    assert victim_rules(Settings()) == ChoiceRules()
     found = victim_rules(Settings(preemption_strategy="IncrementalMinimal", preemption_same_socket=0.25))
     assert found.strategy is Strategy.INCREMENTAL_MINIMAL
     assert found.scoring.topology(Landing.SOCKET) == 0.25

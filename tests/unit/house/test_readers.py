@@ -60,7 +60,7 @@ def test_every_field_of_a_spec_is_read(kind, used):
     ids=lambda one: one if isinstance(one, str) else one.__name__,
 )
 def test_every_field_of_what_topogate_makes_is_written(kind, part, used):
-    shapes = [part_of(workload_object.Workload, part)] if kind is Workload else []
+    shapes = [part_of(workload_object.WorkloadObject, part)] if kind is Workload else []
     assert list(unwritten(properties(kind, part), used, shapes, HANDED_ON, part)) == []
 
 

@@ -13,7 +13,7 @@ from kube.objects import Job, Node, Pod, PodGroup, key
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from kube.queues import LocalQueue
-from kube.replicas import Replicated
+from kube.replicas import ReplicatedObject
 from kube.volumes.objects import PersistentVolumeClaim
 
 MIB = 1 << 20
@@ -55,7 +55,7 @@ SPECS = [
     (Job, {"template": {"spec": spread_over(MANY)}}),
     (JobSet, {"replicatedJobs": [{"name": "r", "template": {"spec": {"template": {"spec": spread_over(MANY)}}}}]}),
     (LeaderWorkerSet, {"leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": spread_over(MANY)}}}),
-    (Replicated, {"tfReplicaSpecs": {"Worker": {"template": {"spec": spread_over(MANY)}}}}),
+    (ReplicatedObject, {"tfReplicaSpecs": {"Worker": {"template": {"spec": spread_over(MANY)}}}}),
 ]
 KINDS = (Job, PodGroup, ControllerRevision, ResourceClaim, ResourceClaimTemplate, LocalQueue)
 FLOODS = (
@@ -118,7 +118,7 @@ def test_what_a_namespace_may_keep_comes_back_when_objects_shrink_or_go():
     assert not is_cut("a")
     assert is_cut("b")
     assert not is_cut("a"), "the same again counts once"
-    kept.forget("ns/a")
+    kept.forget_object("ns/a")
     assert not is_cut("b")
     assert is_cut("a")
     assert not is_cut("b", {})

@@ -55,9 +55,9 @@ async def test_current_and_named_context_of_several_files(tmp_path, monkeypatch)
     second = write(tmp_path / "b" / "config", server="http://two", name="two", current="two", user={"token": "t"})
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join([str(tmp_path / "absent"), first, second]))
     found = await config.load()
-    assert (found.url, found.namespace, found.credentials.current()) == ("http://one", "ns-one", "")
+    assert (found.url, found.namespace, found.credentials.current_header()) == ("http://one", "ns-one", "")
     found = await config.load(context="two")
-    assert (found.url, found.namespace, found.credentials.current()) == ("http://two", "ns-two", "Bearer t")
+    assert (found.url, found.namespace, found.credentials.current_header()) == ("http://two", "ns-two", "Bearer t")
 
 
 async def test_relative_paths_are_relative_to_their_file(tmp_path, certificate):
@@ -100,7 +100,7 @@ async def test_a_context_without_a_user_is_anonymous(tmp_path):
     content = yaml.safe_load((tmp_path / "config").read_text())
     del content["contexts"][0]["context"]["user"]
     (tmp_path / "config").write_text(yaml.safe_dump(content))
-    assert (await config.load(path)).credentials.current() == ""
+    assert (await config.load(path)).credentials.current_header() == ""
 
 
 async def test_server_name_and_proxy(tmp_path):
@@ -113,17 +113,17 @@ async def test_a_token_file_is_read_again(tmp_path, monkeypatch):
     (tmp_path / "token").write_text("first\n")
     found = await config.load(write(tmp_path / "config", user={"tokenFile": "token", "token": "inline"}))
     await found.credentials.refresh()
-    assert found.credentials.current() == "Bearer first"
+    assert found.credentials.current_header() == "Bearer first"
     (tmp_path / "token").write_text("second\n")
-    assert found.credentials.current() == "Bearer first"
+    assert found.credentials.current_header() == "Bearer first"
     monkeypatch.setattr(config, "TOKEN_SECONDS", 0.0)
-    assert found.credentials.current() is None
+    assert found.credentials.current_header() is None
     await found.credentials.refresh()
     monkeypatch.undo()
-    assert found.credentials.current() == "Bearer second"
+    assert found.credentials.current_header() == "Bearer second"
     (tmp_path / "token").write_text("")  # being replaced
     await found.credentials.refresh()
-    assert found.credentials.current() == "Bearer second"
+    assert found.credentials.current_header() == "Bearer second"
 
 
 PLUGIN = """#!{python}
@@ -148,14 +148,14 @@ def plugin(tmp_path, expires=""):
 
 async def test_a_plugin_without_expiry_is_asked_again_only_when_told_to(tmp_path):
     found = await config.load(plugin(tmp_path))
-    assert found.credentials.current() == "Bearer token-1"
+    assert found.credentials.current_header() == "Bearer token-1"
     await found.credentials.refresh()
-    assert found.credentials.current() == "Bearer token-2"
+    assert found.credentials.current_header() == "Bearer token-2"
 
 
 async def test_a_plugin_whose_token_expired_is_asked_again(tmp_path):
     found = await config.load(plugin(tmp_path, "2020-01-01T00:00:00Z"))
-    assert found.credentials.current() is None
+    assert found.credentials.current_header() is None
     await found.credentials.refresh()
     assert found.credentials._header == "Bearer token-2"
 
@@ -199,7 +199,7 @@ async def test_in_cluster(tmp_path, certificate, monkeypatch):
     (tmp_path / "namespace").write_text("topogate-system")
     found = await config.load_in_cluster(tmp_path)
     assert (found.url, found.namespace) == ("https://[fd00::1]:443", "topogate-system")
-    assert found.credentials.current() == "Bearer sa"
+    assert found.credentials.current_header() == "Bearer sa"
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     with pytest.raises(ConfigError, match="not a pod"):
         await config.load_in_cluster(tmp_path)
@@ -223,7 +223,7 @@ def test_kubernetes_asyncio_is_imported_for_plugins_only(tmp_path, certificate, 
 
 async def test_a_password(tmp_path):
     found = await config.load(write(tmp_path / "config", user={"username": "me", "password": "open"}))
-    assert found.credentials.current() == "Basic bWU6b3Blbg=="
+    assert found.credentials.current_header() == "Basic bWU6b3Blbg=="
 
 
 async def test_inline_data_that_is_none_is_named(tmp_path):

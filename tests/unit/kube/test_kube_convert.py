@@ -5,11 +5,11 @@ import pytest
 
 from engine.model import (
     Flavor,
+    LabelRequirement,
     Node,
     NodeTerm,
     PodTerm,
     Policy,
-    Requirement,
     SpreadConstraint,
     Taint,
     Toleration,
@@ -33,7 +33,7 @@ def required(**term):
 
 
 def wanted(key, operator, *values):
-    return Requirement(key=key, operator=operator, values=values)
+    return LabelRequirement(key=key, operator=operator, values=values)
 
 
 def test_a_node():

@@ -10,7 +10,7 @@ from kube.errors import BadAnswer
 from kube.links import LinkError, parse_matrix
 from kube.objects import Object, key
 from kube.parents import ControllerRevision, JobSet, revised
-from kube.replicas import Replicated, replicas_of
+from kube.replicas import ReplicatedObject, replicas_of
 from kube.resources import JOB_SETS
 from kube.watch import Feed, WatchEvent, _decode_partial
 from kube.workloads import Workload
@@ -55,7 +55,7 @@ def test_annotations_that_are_nested_deeply_are_none(value):
 @pytest.mark.parametrize("value", DEEP)
 def test_what_is_nested_deeply_in_an_object_that_others_made_tells_nothing(value):
     spec = f'{{"pytorchReplicaSpecs":{{"Worker":{{"replicas":1,"template":{value}}}}}}}'
-    one = decode(Replicated, f'{{"metadata":{{"name":"m"}},"spec":{spec}}}'.encode(), "x")
+    one = decode(ReplicatedObject, f'{{"metadata":{{"name":"m"}},"spec":{spec}}}'.encode(), "x")
     assert replicas_of(one, "kubeflow.org/v1") is None
     data = f'{{"spec":{{"leaderWorkerTemplate":{{"x":{value}}}}}}}'
     revision = decode(ControllerRevision, f'{{"metadata":{{"name":"m"}},"data":{data}}}'.encode(), "x")

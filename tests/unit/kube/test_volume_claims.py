@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from engine.cluster.filters import selects
-from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
+from engine.model import HOSTNAME_LABEL, LabelRequirement, NodeTerm, local_volumes_of, volumes_of
 from kube.objects import ClaimSpec, Node, Pod, PodTemplate
 from kube.pods.limits import over_limits
 from kube.pods.volumes import MOST_CLAIMS, claims_in, claims_of
@@ -241,7 +241,7 @@ def test_volumes_of_one_host_each_are_one_term_however_many_there_are():
 
 def test_a_claim_for_which_a_node_was_chosen_goes_there():
     found = reach(claim(annotations={SELECTED_NODE: "n7"}), storage_class())
-    only = Requirement(key="metadata.name", operator="In", values=("n7",))
+    only = LabelRequirement(key="metadata.name", operator="In", values=("n7",))
     assert found.nodes == ((NodeTerm(fields=(only,)),),)
 
 
@@ -430,7 +430,9 @@ def test_many_claims_have_each_volume_looked_at_once():
     available, of = Available(of_class, told_nothing), storage_class(provisioner="kubernetes.io/no-provisioner")
     sizes = [(number, number * 10**8) for number in range(1, 100)]
     answers = {
-        number: available.nodes(of, claim(spec={"resources": {"requests": {"storage": str(size)}}}).spec, "ns/data")
+        number: available.terms_of_claim(
+            of, claim(spec={"resources": {"requests": {"storage": str(size)}}}).spec, "ns/data"
+        )
         for number, size in sizes
     }
     assert asked == ["slow"]
@@ -446,7 +448,7 @@ STATIC = storage_class(provisioner="kubernetes.io/no-provisioner")
 
 def test_a_volume_that_is_kept_is_for_its_claim_alone_and_others_have_the_rest():
     available = Available(lambda _: [volume("mine", zones=["z1"], **KEPT), volume("free", zones=["z2"])], told_nothing)
-    found = {key: available.nodes(STATIC, claim().spec, key) for key in ("ns/data", "ns/other")}
+    found = {key: available.terms_of_claim(STATIC, claim().spec, key) for key in ("ns/data", "ns/other")}
     assert {key: terms[0].labels[0].values for key, terms in found.items()} == {
         "ns/data": ("z1",),
         "ns/other": ("z2",),
@@ -504,16 +506,16 @@ def test_claims_that_all_select_in_another_way_are_answered_up_to_a_limit(monkey
     of, many = storage_class(provisioner=""), [volume(f"v{i}", zones=["z1"]) for i in range(50)]
     available = Available(lambda _: many, told_nothing)
     for number in range(MOST_WISHES):
-        assert available.nodes(of, selecting(number).spec, "ns/data")
+        assert available.terms_of_claim(of, selecting(number).spec, "ns/data")
     with pytest.raises(TooManyWishes):
-        available.nodes(of, selecting(MOST_WISHES).spec, "ns/data")
-    assert available.nodes(of, selecting(0).spec, "ns/data"), "what was answered is answered again"
+        available.terms_of_claim(of, selecting(MOST_WISHES).spec, "ns/data")
+    assert available.terms_of_claim(of, selecting(0).spec, "ns/data"), "what was answered is answered again"
     found = reach_of(storage(of, selecting(99), *many), "ns", "data", available)
     assert found == NotReady(
         'persistentvolumeclaim "data" is not bound, and its job\'s claims select volumes in too many different ways'
     )
     few = Available(lambda _: many[:3], told_nothing)
-    assert all(few.nodes(of, selecting(number).spec, "ns/data") for number in range(40))
+    assert all(few.terms_of_claim(of, selecting(number).spec, "ns/data") for number in range(40))
 
 
 # -- what storage a driver has left --------------------------------------------------------------------------------
@@ -603,12 +605,12 @@ def test_claims_of_different_sizes_are_answered_by_what_is_left_for_each():
     sized = {
         size: claim(spec={"resources": {"requests": {"storage": size}}}).spec for size in ("1Gi", "2Gi", "3Gi", "6Gi")
     }
-    answers = {size: available.nodes(of, spec, "ns/data") for size, spec in sized.items()}
+    answers = {size: available.terms_of_claim(of, spec, "ns/data") for size, spec in sized.items()}
     values = {size: [need.values for term in terms for need in term.labels] for size, terms in answers.items()}
     assert values == {"1Gi": [("z1", "z2")], "2Gi": [("z2",)], "3Gi": [("z2",)], "6Gi": []}
 
 
 def test_thousands_of_nodes_with_storage_of_their_own_are_one_term():
     of, found = storage_class(), [left(f"z{at}", "9Gi") for at in range(3000)]
-    (term,) = Available(lambda _: [], lambda _: found).nodes(of, claim().spec, "ns/data")
+    (term,) = Available(lambda _: [], lambda _: found).terms_of_claim(of, claim().spec, "ns/data")
     assert len(term.labels[0].values) == 3000

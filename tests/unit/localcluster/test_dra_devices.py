@@ -16,7 +16,7 @@ from localcluster import Fleet
 from localcluster.dra.devices import GPU_DRIVER, NIC_DRIVER, NUMA_NODE, PCIE_ROOT
 from localcluster.dra.domains import CHANNEL_CLASS, CLIQUE_LABEL, DOMAIN_DRIVER, DOMAIN_LABEL, channel_template
 from localcluster.dra.driver import GPUS, PARTITIONS, SHARED, Driver, check_driver, parse_driver
-from localcluster.dra.publish import same
+from localcluster.dra.publish import same_slices
 from localcluster.dra.slices import device_classes, pools, resource_slice
 from localcluster.kubelets.specs import GPU, build, parse_machine, without_devices
 
@@ -169,13 +169,13 @@ def test_slices_that_say_the_same_are_left_alone():
     specs = published("tainted")[GPU_DRIVER]
     there = json.loads(json.dumps([resource_slice(spec, number, 4) for number, spec in enumerate(specs)]))
     there[0]["spec"]["devices"][7]["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
-    assert same(specs, there)
-    assert not same(published("gpus")[GPU_DRIVER], there)
-    assert not same([], there)
-    assert same([], [])
+    assert same_slices(specs, there)
+    assert not same_slices(published("gpus")[GPU_DRIVER], there)
+    assert not same_slices([], there)
+    assert same_slices([], [])
     two = published("partitions")[GPU_DRIVER][:2]
-    assert same(two, [resource_slice(spec, number, 4) for number, spec in enumerate(two)])
-    assert not same(two, [resource_slice(spec, number, 4 + number) for number, spec in enumerate(two)])
+    assert same_slices(two, [resource_slice(spec, number, 4) for number, spec in enumerate(two)])
+    assert not same_slices(two, [resource_slice(spec, number, 4 + number) for number, spec in enumerate(two)])
 
 
 def test_a_node_whose_devices_are_published_offers_none_itself():

@@ -11,8 +11,8 @@ from kube.objects import Node, ObjectMeta
 from kube.patches import encode
 from kube.topologies import FlexTopo
 from localcluster.kubelets import publish
-from localcluster.kubelets.kubelet import Kubelet
-from localcluster.kubelets.pods import Pod, make_container
+from localcluster.kubelets.kubelet import PlayedKubelet
+from localcluster.kubelets.pods import PlayedPod, make_container
 from localcluster.kubelets.specs import GPU, NIC, build, parse_kubelet, parse_machine
 from ungater.numa.sources.describe import describe
 
@@ -47,7 +47,7 @@ def asked(dice, uid, qos):
     """The same pod for the kubelet and for the engine."""
     parts = list(containers(dice))
     limits = [{**(amounts if qos is Qos.GUARANTEED else {}), **devices} for _, _, amounts, devices in parts]
-    pod = Pod(
+    pod = PlayedPod(
         uid,
         tuple(
             make_container(name, kind, amounts, most)
@@ -83,7 +83,7 @@ def seen(kubelet):
 
 def cpus_by_zone(kubelet, uid):
     mask = 0
-    for held in kubelet.held(uid).values():
+    for held in kubelet.held_by_container(uid).values():
         mask |= held.cpus
     counts = {
         zone.id: (mask & cpus).bit_count()
@@ -94,15 +94,15 @@ def cpus_by_zone(kubelet, uid):
 
 def test_memory_of_init_containers_is_free_when_the_others_run():
     """As the real kubelet does it (`memorymanager.AddContainer`); CPUs and devices stay held."""
-    kubelet = Kubelet(build(parse_machine(MACHINES[1]), "n"), parse_kubelet("single-numa-node, container"))
+    kubelet = PlayedKubelet(build(parse_machine(MACHINES[1]), "n"), parse_kubelet("single-numa-node, container"))
     amounts = {"cpu": "2", "memory": "8Gi", GPU: "1"}
     kinds = {"first": "init", "beside": "sidecar", "second": "init", "main": "app"}
-    pod = Pod("u", tuple(make_container(name, kind, amounts, amounts) for name, kind in kinds.items()))
-    assert kubelet.admit(pod).refusal is None
-    before = kubelet.held("u")
+    pod = PlayedPod("u", tuple(make_container(name, kind, amounts, amounts) for name, kind in kinds.items()))
+    assert kubelet.admit_pod(pod).refusal is None
+    before = kubelet.held_by_container("u")
     total = sum(zone.free["memory"] for zone in kubelet.memory.zones)
     kubelet.started(pod)
-    after = kubelet.held("u")
+    after = kubelet.held_by_container("u")
     assert {name for name, held in after.items() if held.memory} == {"beside", "main"}
     assert [(held.cpus, held.devices) for held in after.values()] == [(h.cpus, h.devices) for h in before.values()]
     given_back = sum(block.size for name in ("first", "second") for block in before[name].memory)
@@ -115,13 +115,13 @@ def test_memory_of_init_containers_is_free_when_the_others_run():
 @pytest.mark.parametrize("machine_text", MACHINES)
 def test_they_agree_on_every_pod_of_a_random_stream(machine_text, kubelet_text):
     dice = random.Random(f"{machine_text} {kubelet_text}")
-    kubelet = Kubelet(build(parse_machine(machine_text), "n"), parse_kubelet(kubelet_text))
+    kubelet = PlayedKubelet(build(parse_machine(machine_text), "n"), parse_kubelet(kubelet_text))
     running, refused = [], 0
     for number in range(ARRIVALS):
         pod, shape = asked(dice, f"u{number}", dice.choice([Qos.GUARANTEED, Qos.GUARANTEED, Qos.BURSTABLE]))
         machine = seen(kubelet)
         predicted = admit(machine.layout, machine.state, shape)
-        verdict = kubelet.admit(pod)
+        verdict = kubelet.admit_pod(pod)
         reason = verdict.refusal.reason if verdict.refusal else ""
         assert (predicted.admitted, predicted.reason) == (verdict.refusal is None, reason), (number, pod)
         if reason:

@@ -12,8 +12,8 @@ from kube.objects import Node, ObjectMeta
 from kube.patches import encode
 from kube.topologies import FlexTopo
 from localcluster.kubelets import publish
-from localcluster.kubelets.fleet import _held
-from localcluster.kubelets.kubelet import Kubelet
+from localcluster.kubelets.fleet import _restore_holdings
+from localcluster.kubelets.kubelet import PlayedKubelet
 from ungater.numa.sources.describe import describe
 
 
@@ -76,10 +76,10 @@ def test_flex_topo_says_all_that_the_kubelet_holds(replayed):
         machine = found.machine
         assert machine.layout.exact, case["id"]
         if kubelet.settings.static_cpu:
-            assert machine.state.cpus == kubelet.cpus.free, case["id"]
+            assert machine.state.cpus == kubelet.cpus.free_cpus, case["id"]
         for resource, ids in machine.device_ids.items():
             mask = machine.state.devices[machine.layout.resources.index(resource)]
-            assert {ids[i] for i in range(len(ids)) if mask >> i & 1} == kubelet.devices.free(resource), case["id"]
+            assert {ids[i] for i in range(len(ids)) if mask >> i & 1} == kubelet.devices.free_ids(resource), case["id"]
         if kubelet.settings.static_memory:
             assert [(zone.cells, zone.assignments) for zone in machine.state.memory] == [
                 (zone.cells, zone.assignments) for zone in kubelet.memory.zones
@@ -90,7 +90,7 @@ def test_records_name_what_each_pod_holds(replayed):
     told = 0
     for case, kubelet in replayed:
         pod = make_pod(case["pod"])
-        if kubelet.admit(pod).refusal is not None:
+        if kubelet.admit_pod(pod).refusal is not None:
             assert publish.record(kubelet, pod.uid) == ""
             continue
         text = publish.record(kubelet, pod.uid)
@@ -99,11 +99,11 @@ def test_records_name_what_each_pod_holds(replayed):
         assert set(zones) <= set(case["expected"]["numa_nodes"]), case["id"]
         cpus = sum(use.amounts.get("cpu", 0) for use in placement.zones) if placement else 0
         taken = 0
-        for container in kubelet.held(pod.uid).values():
+        for container in kubelet.held_by_container(pod.uid).values():
             taken |= container.cpus
         assert cpus == taken.bit_count() * 1000, case["id"]
         sizes = sum(use.amounts.get("memory", 0) for use in placement.zones) if placement else 0
-        held = kubelet.held(pod.uid).values()
+        held = kubelet.held_by_container(pod.uid).values()
         assert sizes == sum(b.size for c in held for b in c.memory if b.type == "memory"), case["id"]
         told += bool(zones)
     assert told > 80
@@ -111,15 +111,15 @@ def test_records_name_what_each_pod_holds(replayed):
 
 def test_a_restarted_kubelet_takes_over_what_pods_hold(replayed):
     for case, kubelet in replayed:
-        again = Kubelet(kubelet.hardware, kubelet.settings)
+        again = PlayedKubelet(kubelet.hardware, kubelet.settings)
         uids = [event["pod"]["name"] for event in case["history"] or () if event["op"] == "admit"]
         for order, uid in enumerate(dict.fromkeys(uids)):
             state = json.loads(publish.checkpoint(kubelet, uid, order))
             if state["held"]:
-                again.restore(uid, _held(state, kubelet.hardware))
+                again.restore_held(uid, _restore_holdings(state, kubelet.hardware))
         assert again.cpus.default == kubelet.cpus.default, case["id"]
         for resource in kubelet.devices.devices:
-            assert again.devices.free(resource) == kubelet.devices.free(resource), case["id"]
+            assert again.devices.free_ids(resource) == kubelet.devices.free_ids(resource), case["id"]
         ours, theirs = kubelet.memory.zones, again.memory.zones
         assert [(z.cells, z.assignments) for z in ours] == [(z.cells, z.assignments) for z in theirs], case["id"]
         for mask in {zone.cells for zone in ours}:  # a group's memory is one amount
@@ -131,6 +131,6 @@ def test_a_restarted_kubelet_takes_over_what_pods_hold(replayed):
         for uid in dict.fromkeys(uids):
             kubelet.remove(uid)
             again.remove(uid)
-        assert again.cpus.free == kubelet.cpus.free == kubelet.hardware.cpus & ~kubelet.hardware.reserved_cpus
+        assert again.cpus.free_cpus == kubelet.cpus.free_cpus == kubelet.hardware.cpus & ~kubelet.hardware.reserved_cpus
         for zone in again.memory.zones:
             assert zone.free == zone.allocatable, case["id"]

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from localcluster.kubelets.hardware import Settings, cpu_list, parse_cpu_list
+from localcluster.kubelets.hardware import PlayedSettings, cpu_list, parse_cpu_list
 from localcluster.kubelets.pods import from_api, quantity
 from localcluster.kubelets.specs import GPU, NIC, MachineSpec, build, capacity, parse_kubelet, parse_machine
 
@@ -45,11 +45,11 @@ def test_what_is_no_machine_is_refused_with_what_to_write(text, complaint):
 
 
 def test_a_kubelet_is_read_as_a_person_writes_it():
-    assert parse_kubelet("") == Settings()
+    assert parse_kubelet("") == PlayedSettings()
     assert parse_kubelet(
         "single-numa-node, pod scope, full-pcpus-only, prefer-closest-numa-nodes, no-static-memory"
     ) == (
-        Settings(
+        PlayedSettings(
             "single-numa-node",
             "pod",
             static_memory=False,

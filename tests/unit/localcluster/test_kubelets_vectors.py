@@ -7,13 +7,13 @@ import pytest
 from support.kubelets import cases, make_pod, replay
 
 from localcluster.kubelets.hardware import bits, cpu_list
-from localcluster.kubelets.kubelet import Step
+from localcluster.kubelets.kubelet import MergeStep
 
 
 def state_of(kubelet):
     found = {
-        "free_cpus": cpu_list(kubelet.cpus.free) if kubelet.settings.static_cpu else None,
-        "free_devices": {resource: sorted(kubelet.devices.free(resource)) for resource in kubelet.devices.devices},
+        "free_cpus": cpu_list(kubelet.cpus.free_cpus) if kubelet.settings.static_cpu else None,
+        "free_devices": {resource: sorted(kubelet.devices.free_ids(resource)) for resource in kubelet.devices.devices},
     }
     if kubelet.settings.static_memory:
         ids = kubelet.hardware.zone_ids
@@ -42,7 +42,7 @@ def expected_state(case):
 
 def containers_of(kubelet, pod):
     ids = kubelet.hardware.zone_ids
-    held = kubelet.held(pod.uid)
+    held = kubelet.held_by_container(pod.uid)
     return {
         name: (
             cpu_list(container.cpus),
@@ -67,12 +67,12 @@ def expected_containers(case):
 
 def zones_of(kubelet, pod):
     mask = 0
-    for container in kubelet.held(pod.uid).values():
+    for container in kubelet.held_by_container(pod.uid).values():
         for position, cpus in enumerate(kubelet.hardware.zone_cpus):
             mask |= bool(cpus & container.cpus) << position
         for resource, devices in (container.devices or {}).items():
             for device in devices:
-                mask |= kubelet.devices.zones(resource, device)
+                mask |= kubelet.devices.zones_of_device(resource, device)
         for block in container.memory:
             mask |= block.zones
     return [kubelet.hardware.zones[position].id for position in bits(mask)]
@@ -86,13 +86,13 @@ def differences(case):
     pod, expected = make_pod(case["pod"]), case["expected"]
     if pod.qos != case["pod"]["qos"]:
         found.append(("qos", pod.qos, case["pod"]["qos"]))
-    verdict = kubelet.admit(pod)
+    verdict = kubelet.admit_pod(pod)
     said = (verdict.refusal.reason, verdict.refusal.message) if verdict.refusal else (None, None)
     wanted = (expected.get("reason"), expected.get("message"))
     if said != wanted:
         found.append(("verdict", said, wanted))
     steps = [
-        Step(
+        MergeStep(
             step["container"],
             None if step["merged"] is None else kubelet.hardware.zone_mask(tuple(step["merged"])),
             step["preferred"],

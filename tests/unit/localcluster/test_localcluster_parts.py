@@ -111,9 +111,11 @@ def test_kubeconfig_follows_the_port(tmp_path):
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:2"
 
 
-def make_component(tmp_path: Path, code: str) -> process.Component:
+def make_component(tmp_path: Path, code: str) -> process.ControlPlaneProcess:
     command = [sys.executable, "-c", code]
-    return process.Component("test", command, directory=tmp_path, log=tmp_path / "log", env={"PATH": "/usr/bin"})
+    return process.ControlPlaneProcess(
+        "test", command, directory=tmp_path, log=tmp_path / "log", env={"PATH": "/usr/bin"}
+    )
 
 
 def test_component_runs_once_and_dies_at_command(tmp_path):
@@ -168,7 +170,7 @@ def test_start_time_tells_processes_apart():
 def layout(tmp_path):
     names = [*COMPONENTS, "kubectl"]
     ports = {name: 20000 + i for i, name in enumerate([*COMPONENTS, "etcd-peer"])}
-    return commands.Layout(tmp_path, {name: Path("/bin") / name for name in names}, ports)
+    return commands.ClusterLayout(tmp_path, {name: Path("/bin") / name for name in names}, ports)
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -210,7 +212,7 @@ def test_fleet_names_and_labels():
     fleet = Fleet(blocks=2, racks=2, hosts=2, prefix="x-", labels={"zone": "a", "kubernetes.io/arch": None})
     nodes = list(fleet.objects())
     assert len(nodes) == len(fleet) == 8
-    assert fleet.names()[0] == "x-b1-r1-h1"
+    assert fleet.node_names()[0] == "x-b1-r1-h1"
     last = nodes[-1]["metadata"]["labels"]
     assert last["cloud-provider.com/topology-block"] == "b2"
     assert last["cloud-provider.com/topology-rack"] == "r2"

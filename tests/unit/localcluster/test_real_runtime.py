@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import message_factory
 
 from clock import Clock
-from localcluster.kubelets.hardware import Device
+from localcluster.kubelets.hardware import PlayedDevice
 from localcluster.real import cri_pb2 as cri
 from localcluster.real import device_plugin_pb2 as plugin
 from localcluster.real.containers import Runtime, UnknownIdError, planned
@@ -206,7 +206,7 @@ def test_every_call_is_answered_over_its_socket(runtime, short):
 
 
 def test_a_plugin_tells_of_devices_and_of_those_that_fall_sick(short):
-    made = DevicePlugin("nvidia.com/gpu", (Device("a", (0,)), Device("b", (1,))), short)
+    made = DevicePlugin("nvidia.com/gpu", (PlayedDevice("a", (0,)), PlayedDevice("b", (1,))), short)
     made.serve()
     seen, changed = [], threading.Semaphore(0)
 

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from agent.metrics import Metrics as AgentMetrics
+from agent.metrics import AgentMetrics
 from crds.constants import NAMESPACE
 from manifests import chart, generate, values
 from manifests.chart import ChartError, block, document, guarded, swap, word
-from ungater.metric_table import Table
-from ungater.metrics import Metrics as UngaterMetrics
-from webhook.metrics import Metrics as WebhookMetrics
+from ungater.metric_table import MetricTable
+from ungater.metrics import ControllerMetrics as UngaterMetrics
+from webhook.metrics import WebhookMetrics
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "manifests" / "monitoring"
@@ -134,7 +134,9 @@ def metrics():
             if not family.name.startswith("topogate_"):
                 continue  # of the process, by prometheus-client
             collector = made.registry._names_to_collectors[family.name]
-            labels = set(collector.names if isinstance(collector, Table) else getattr(collector, "_labelnames", ()))
+            labels = set(
+                collector.names if isinstance(collector, MetricTable) else getattr(collector, "_labelnames", ())
+            )
             for suffix in _SUFFIXES[family.type]:
                 found[family.name + suffix] = labels | ({"le"} if suffix == "_bucket" else set())
     for family in webhook.collect():

@@ -117,7 +117,7 @@ def test_the_entry_point_is_the_program():
 def test_manifests_run_it_as_it_was_made(kind):
     (user,) = of("USER")
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "numeric, so that runAsNonRoot can be checked"
-    for obj in render.objects(render.Options(agent=True)):
+    for obj in render.objects(render.InstallOptions(agent=True)):
         if obj["kind"] != kind:
             continue
         pod = obj["spec"]["template"]["spec"]

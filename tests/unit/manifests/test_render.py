@@ -11,7 +11,7 @@ from crds.settings import Settings, from_mapping
 from kube.connection.config import SERVICE_ACCOUNT
 from kube.resources import resource_of
 from manifests import render
-from manifests.render import Options
+from manifests.render import InstallOptions
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 
@@ -35,21 +35,21 @@ def test_every_file_of_the_base_is_listed_and_every_object_can_be_applied():
         assert {path.name for path in (MANIFESTS / folder).iterdir()} == {*listed, "kustomization.yaml"} - {
             "../../crds"
         }
-    objects = render.objects(Options(agent=True))
+    objects = render.objects(InstallOptions(agent=True))
     assert len({(obj["kind"], obj["metadata"]["name"]) for obj in objects}) == len(objects)
     for obj in objects:
         assert resource_of(obj).namespaced is ("namespace" in obj["metadata"]), obj["metadata"]["name"]
 
 
 def test_order_is_safe():
-    kinds = [obj["kind"] for obj in render.objects(Options(agent=True))]
+    kinds = [obj["kind"] for obj in render.objects(InstallOptions(agent=True))]
     assert kinds[0] == "Namespace"
     assert kinds[-1] == "MutatingWebhookConfiguration"
     assert max(i for i, kind in enumerate(kinds) if kind == "CustomResourceDefinition") < kinds.index("ServiceAccount")
 
 
 def test_another_domain_and_namespace_leave_no_trace_of_the_default():
-    options = Options(domain="topogate.dev", namespace="tg")
+    options = InstallOptions(domain="topogate.dev", namespace="tg")
     rendered = text(options)
     assert DEFAULT_DOMAIN not in rendered
     assert NAMESPACE not in rendered
@@ -60,8 +60,8 @@ def test_another_domain_and_namespace_leave_no_trace_of_the_default():
 @pytest.mark.parametrize("domain", [DEFAULT_DOMAIN, "topogate.dev"])
 def test_rules_know_every_key(domain):
     keys = Keys(domain)
-    (webhooks,) = of_kind("MutatingWebhookConfiguration", Options(domain=domain))
-    policy = named("ValidatingAdmissionPolicy", render.POLICY, Options(domain=domain))
+    (webhooks,) = of_kind("MutatingWebhookConfiguration", InstallOptions(domain=domain))
+    policy = named("ValidatingAdmissionPolicy", render.POLICY, InstallOptions(domain=domain))
     for key in (*keys.requests, GPU_LINK):
         for webhook in webhooks["webhooks"][:3]:
             assert f"'{key}'" in webhook["matchConditions"][0]["expression"]
@@ -82,7 +82,7 @@ def test_rules_know_every_key(domain):
 
 def test_the_agent_has_a_namespace_of_its_own():
     assert not of_kind("DaemonSet")
-    options = Options(namespace="tg", agent=True, image="example.com/topogate:1")
+    options = InstallOptions(namespace="tg", agent=True, image="example.com/topogate:1")
     (daemon,) = of_kind("DaemonSet", options)
     assert daemon["metadata"]["namespace"] == render.agent_namespace("tg") == "tg-agent"
     assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/topogate:1"
@@ -98,7 +98,7 @@ def test_the_agent_has_a_namespace_of_its_own():
 
 
 def test_every_policy_is_bound_and_denies():
-    options = Options(agent=True)
+    options = InstallOptions(agent=True)
     policies = {obj["metadata"]["name"]: obj for obj in of_kind("ValidatingAdmissionPolicy", options)}
     bindings = {obj["spec"]["policyName"]: obj for obj in of_kind("ValidatingAdmissionPolicyBinding", options)}
     assert policies.keys() == bindings.keys()
@@ -114,7 +114,7 @@ def test_every_policy_is_bound_and_denies():
 
 def test_the_policy_names_the_device_annotations_of_the_settings():
     def devices(config=""):
-        policy = named("ValidatingAdmissionPolicy", render.DEVICE_POLICY, Options(config=config))
+        policy = named("ValidatingAdmissionPolicy", render.DEVICE_POLICY, InstallOptions(config=config))
         (found,) = [one["expression"] for one in policy["spec"]["variables"] if one["name"] == "devices"]
         return yaml.safe_load(found)
 
@@ -125,7 +125,7 @@ def test_the_policy_names_the_device_annotations_of_the_settings():
 
 
 def test_the_agent_writes_nothing_on_its_node():
-    (daemon,) = of_kind("DaemonSet", Options(agent=True))
+    (daemon,) = of_kind("DaemonSet", InstallOptions(agent=True))
     pod = daemon["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     containers = {container["name"]: container for container in pod["containers"]}
@@ -154,7 +154,7 @@ def test_the_agent_writes_nothing_on_its_node():
 
 
 def test_who_has_the_agents_token_does_not_see_the_kubelets_credentials():
-    (daemon,) = of_kind("DaemonSet", Options(agent=True))
+    (daemon,) = of_kind("DaemonSet", InstallOptions(agent=True))
     pod = daemon["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {
@@ -189,7 +189,7 @@ def test_the_webhook_is_closed_and_narrow():
 
 
 def test_out_of_cluster():
-    options = Options(webhook_url="https://127.0.0.1:9443/")
+    options = InstallOptions(webhook_url="https://127.0.0.1:9443/")
     for kind in ("Deployment", "Service", "PodDisruptionBudget"):
         assert of_kind(kind)
         assert not of_kind(kind, options)
@@ -202,14 +202,14 @@ def test_out_of_cluster():
 def test_image():
     images = {
         container["image"]
-        for deployment in of_kind("Deployment", Options(image="example.com/topogate:1"))
+        for deployment in of_kind("Deployment", InstallOptions(image="example.com/topogate:1"))
         for container in deployment["spec"]["template"]["spec"]["containers"]
     }
     assert images == {"example.com/topogate:1"}
 
 
 def test_the_settings_file_is_valid():
-    for options in (Options(), Options(domain="topogate.dev", namespace="tg")):
+    for options in (InstallOptions(), InstallOptions(domain="topogate.dev", namespace="tg")):
         (config,) = of_kind("ConfigMap", options)
         settings = from_mapping(yaml.safe_load(config["data"]["config.yaml"]))
         assert (settings.domain, settings.namespace) == (options.domain, options.namespace)
@@ -231,7 +231,7 @@ def test_components_are_locked_down():
 def test_nobody_gets_more_than_a_verb():
     """No wildcards; secrets by name and in one namespace only; Workload status for the ungater alone."""
     writers = {"create", "update", "patch", "delete", "deletecollection"}
-    options = Options(agent=True)
+    options = InstallOptions(agent=True)
     for role in (*of_kind("ClusterRole", options), *of_kind("Role", options)):
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]

@@ -5,10 +5,10 @@ from pathlib import Path
 import yaml
 
 from manifests import render
-from manifests.render import Options
+from manifests.render import InstallOptions
 
 FOLDER = Path(__file__).parents[3] / "manifests" / "kueue"
-BESIDE = Options(domain="topogate.dev", namespace="tg", kueue=True)
+BESIDE = InstallOptions(domain="topogate.dev", namespace="tg", kueue=True)
 
 
 def named(options):
@@ -21,7 +21,7 @@ def test_every_file_is_listed():
 
 
 def test_it_is_the_ungaters_right_to_read_and_to_write_states_alone():
-    more = named(BESIDE).keys() - named(Options(domain="topogate.dev", namespace="tg")).keys()
+    more = named(BESIDE).keys() - named(InstallOptions(domain="topogate.dev", namespace="tg")).keys()
     assert more == {("ClusterRole", "topogate-ungater-kueue"), ("ClusterRoleBinding", "topogate-ungater-kueue")}
     role = named(BESIDE)["ClusterRole", "topogate-ungater-kueue"]
     assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}, "no other domain"

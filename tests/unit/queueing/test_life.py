@@ -8,22 +8,22 @@ import pytest
 from engine.reasons import Reason
 from queueing.lifecycle import (
     Check,
-    CheckState,
-    Condition,
-    Deactivate,
-    Evict,
+    CheckVerdict,
+    DeactivateStep,
     Evicted,
-    EvictPods,
+    EvictPodsStep,
+    EvictStep,
     Finish,
     Leave,
     Life,
     LifeRules,
     LookAgain,
-    Release,
-    Remove,
+    ReleaseStep,
+    RemoveStep,
     Set,
-    Start,
-    Suspend,
+    StartStep,
+    SuspendStep,
+    WorkloadCondition,
     backoff,
     decide,
     preempted,
@@ -49,36 +49,36 @@ def test_one_that_waits_asks_for_nothing_until_its_time():
     assert decide(Life(key="ns/w"), RULES, 1.0) == ()
     assert decide(Life(key="ns/w", requeue_at=9.0), RULES, 1.0) == (LookAgain(at=9.0),)
     assert decide(Life(key="ns/w", requeue_at=9.0), RULES, 9.0) == ()
-    assert decide(Life(key="ns/w", suspended=False), RULES, 1.0) == (Suspend(),)
+    assert decide(Life(key="ns/w", suspended=False), RULES, 1.0) == (SuspendStep(),)
     assert isinstance(decide(Life(key="ns/w", active=False), RULES, 1.0)[0], Leave)
 
 
 def test_quota_then_checks_then_admitted_then_started():
-    pending = change(HELD, checks=(Check(name="topo", state=CheckState.PENDING),))
+    pending = change(HELD, checks=(Check(name="topo", state=CheckVerdict.PENDING),))
     (wait,) = decide(pending, RULES, 1.0)
-    assert (wait.type, wait.status) == (Condition.ADMITTED, False)
+    assert (wait.type, wait.status) == (WorkloadCondition.ADMITTED, False)
     assert "topo" in wait.message
-    (admit,) = decide(change(pending, checks=(Check(name="topo", state=CheckState.READY),)), RULES, 1.0)
-    assert (admit.type, admit.status) == (Condition.ADMITTED, True)
-    assert decide(change(HELD, admitted_at=1.0), RULES, 1.0) == (Start(),)
+    (admit,) = decide(change(pending, checks=(Check(name="topo", state=CheckVerdict.READY),)), RULES, 1.0)
+    assert (admit.type, admit.status) == (WorkloadCondition.ADMITTED, True)
+    assert decide(change(HELD, admitted_at=1.0), RULES, 1.0) == (StartStep(),)
 
 
 def test_a_rejected_check_deactivates_and_a_retry_comes_back():
-    rejected = change(HELD, checks=(Check(name="c", state=CheckState.REJECTED, message="no"),))
+    rejected = change(HELD, checks=(Check(name="c", state=CheckVerdict.REJECTED, message="no"),))
     (found,) = decide(rejected, RULES, 1.0)
-    assert isinstance(found, Evict)
+    assert isinstance(found, EvictStep)
     assert "no" in found.message
     gone = Evicted(reason=str(found.reason), message=found.message, at=2.0)
     off, release = decide(change(rejected, evicted=gone), RULES, 3.0)
-    assert isinstance(off, Deactivate)
+    assert isinstance(off, DeactivateStep)
     assert release.leave
-    (retry,) = decide(change(HELD, checks=(Check(name="c", state=CheckState.RETRY),)), RULES, 1.0)
+    (retry,) = decide(change(HELD, checks=(Check(name="c", state=CheckVerdict.RETRY),)), RULES, 1.0)
     assert retry.reason is Reason.CHECK_RETRY
 
 
 def test_pods_ready_and_not_ready_any_more():
     (ready, later) = decide(change(RUNNING, ready=4, most_execution=1000.0), RULES, 1.0)
-    assert (ready.type, ready.status, later) == (Condition.PODS_READY, True, LookAgain(at=1000.0))
+    assert (ready.type, ready.status, later) == (WorkloadCondition.PODS_READY, True, LookAgain(at=1000.0))
     assert names(READY) == []
     (lost, look) = decide(change(READY, ready=3), RULES, 60.0)
     assert (lost.status, look) == (False, LookAgain(at=150.0))
@@ -106,9 +106,9 @@ def test_no_timeout_without_a_rule():
 def test_an_eviction_goes_step_by_step():
     gone = Evicted(reason="Preempted", message="for ns/x", at=5.0)
     life = change(READY, evicted=gone, bound=3)
-    assert decide(life, RULES, 6.0) == (EvictPods(left=3),)
+    assert decide(life, RULES, 6.0) == (EvictPodsStep(left=3),)
     life = change(life, bound=0)
-    assert decide(life, RULES, 7.0) == (Suspend(),)
+    assert decide(life, RULES, 7.0) == (SuspendStep(),)
     life = change(life, suspended=True)
     (release,) = decide(life, RULES, 8.0)
     assert (release.reason, release.until, release.requeues, release.leave) == (Reason.PREEMPTED, 8.0, 0, False)
@@ -144,7 +144,7 @@ def test_finished_is_kept_and_then_removed():
     assert isinstance(decide(done, RULES, 60.0)[0], Finish)
     done = change(done, finished_at=60.0)
     assert decide(done, RULES, 61.0) == (LookAgain(at=560.0),)
-    assert decide(done, RULES, 560.0) == (Remove(),)
+    assert decide(done, RULES, 560.0) == (RemoveStep(),)
     assert decide(done, LifeRules(), 1e9) == ()
 
 
@@ -171,28 +171,28 @@ class Server:
     def do(self, one):
         life, now = self.life, self.now
         match one:
-            case Set(type=Condition.ADMITTED, status=True):
+            case Set(type=WorkloadCondition.ADMITTED, status=True):
                 life = change(life, admitted_at=now)
-            case Set(type=Condition.PODS_READY, status=status):
+            case Set(type=WorkloadCondition.PODS_READY, status=status):
                 life = change(life, ready_at=now if status else None, unready_at=None if status else now)
-            case Evict(reason=reason, message=message):
+            case EvictStep(reason=reason, message=message):
                 life = change(life, evicted=Evicted(reason=str(reason), message=message, at=now))
-            case EvictPods():
+            case EvictPodsStep():
                 life = change(life, bound=life.bound - 1, ready=min(life.ready, life.bound - 1))
-            case Suspend():
+            case SuspendStep():
                 life = change(life, suspended=True, ready=0, bound=0)
-            case Start():
+            case StartStep():
                 life = change(life, suspended=False, started=True, bound=life.wanted)
-            case Release(until=until, requeues=requeues, leave=leave):
+            case ReleaseStep(until=until, requeues=requeues, leave=leave):
                 life = Life(key=life.key, wanted=3, active=life.active, requeue_at=until, requeues=requeues)
                 self.queued = not leave
-            case Deactivate():
+            case DeactivateStep():
                 life = change(life, active=False)
             case Leave():
                 self.queued = False
             case Finish():
                 life = change(life, finished_at=now)
-            case Remove():
+            case RemoveStep():
                 self.gone = True
         self.life = life
 

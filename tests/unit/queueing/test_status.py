@@ -6,12 +6,12 @@ from engine.reasons import Reason
 from queueing.model import (
     ClusterQueue,
     FlavorQuotas,
+    LabelRequirement,
     LocalQueue,
     PlainFlavor,
     Preemption,
     Quota,
     Reclaim,
-    Requirement,
     ResourceGroup,
     Rules,
     Stop,
@@ -50,11 +50,11 @@ def test_a_pod_that_no_workload_answers_for_is_used_and_is_no_workload():
     state, queues = make_state(), make_queues(make_queue("q", 16))
     submit(queues, make_workload("w"))
     run(state, queues)
-    queues.charge("ns/left", Held("q", {("tas", GPU): 8}))
+    queues.charge_pod("ns/left", Held("q", {("tas", GPU): 8}))
     found = standing(queues)
     assert gpus(body(found)["flavorsUsage"]) == gpus(body(found)["flavorsReservation"]) == [("tas", "16", "0")]
     assert (found.reserving, found.admitted) == (1, 1)
-    queues.charge("ns/left", None)
+    queues.charge_pod("ns/left", None)
     assert gpus(body(standing(queues))["flavorsUsage"]) == [("tas", "8", "0")]
 
 
@@ -89,7 +89,7 @@ def test_one_that_is_put_off_or_led_nowhere_is_pending_too():
     state = make_state()
     queues = make_queues(make_queue("q", 16, namespaces=None), make_queue("r", 16))
     submit(queues, make_workload("w"), make_workload("late", "r"), make_workload("lost", "nowhere"))
-    queues.put_off("late", 100.0)
+    queues.delay_workload("late", 100.0)
     run(state, queues)
     found = standings(queues, state.flavors)
     assert {name: one.pending for name, one in found.cluster.items()} == {"q": 1, "r": 1}
@@ -128,7 +128,7 @@ def test_shares_where_fair_sharing_is_on():
     assert found["q"] == {"weightedShare": 0}
     assert found["none"] == {"weightedShare": INFINITE_SHARE}
     assert found["alone"] is None, "nobody to share with"
-    queues.forget(state, "z")
+    queues.remove_workload(state, "z")
     submit(queues, make_workload("more"))
     run(state, queues)
     assert body(standing(queues))["fairSharing"] == {"weightedShare": 1000}, "half of what is lent, at half a weight"
@@ -180,7 +180,7 @@ def test_a_flavor_without_a_topology_is_a_flavor():
 def test_a_local_queue_whose_cluster_queue_is_missing_or_does_not_serve_it():
     nowhere = LocalQueue(namespace="ns", name="q", cluster_queue="nowhere")
     assert activity(make_queue(), local=nowhere)[1] == (False, Reason.NO_QUEUE, "there is no ClusterQueue nowhere")
-    others = (Requirement(key="team", operator="In", values=("other",)),)
+    others = (LabelRequirement(key="team", operator="In", values=("other",)),)
     cluster, local = activity(make_queue(namespaces=others))
     assert cluster[0]
     text = "the namespaceSelector of ClusterQueue q does not select namespace ns"

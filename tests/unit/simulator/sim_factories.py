@@ -1,7 +1,7 @@
 """Small clusters and jobs."""
 
 from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet, Policy, TopologyRequest
-from simulator.model import Cluster, Job, guaranteed
+from simulator.model import SimulatedCluster, SimulatedJob, guaranteed
 from simulator.run import Simulation
 
 RACK = "example.com/rack"
@@ -17,7 +17,7 @@ def make_cluster(racks=2, hosts=2, *, gpus=8, **fields):
             has = {"cpu": 64_000, "memory": 512 * GIB, GPU: gpus, "pods": 110}
             nodes.append(Node(name=name, labels={RACK: f"r{rack}", HOSTNAME_LABEL: name}, allocatable=has))
     flavor = Flavor(name="default", levels=(RACK, HOSTNAME_LABEL))
-    return Cluster(**({"flavors": (flavor,), "nodes": tuple(nodes)} | fields))
+    return SimulatedCluster(**({"flavors": (flavor,), "nodes": tuple(nodes)} | fields))
 
 
 def make_job(name, arrival=0, duration=100, *, pods=1, gpus=8, required=None, preferred=None, shaped=False, **fields):
@@ -31,7 +31,7 @@ def make_job(name, arrival=0, duration=100, *, pods=1, gpus=8, required=None, pr
         namespace="default",
         shape=guaranteed(requests) if shaped else None,
     )
-    return Job(name=name, arrival=float(arrival), duration=float(duration), pod_sets=(pod_set,), **fields)
+    return SimulatedJob(name=name, arrival=float(arrival), duration=float(duration), pod_sets=(pod_set,), **fields)
 
 
 def simulate(cluster, jobs, policy, options=None, **how):

@@ -11,12 +11,12 @@ from cli.simulate.cluster import generated
 from cli.simulate.options import Made
 from engine.model import SliceLayer
 from localcluster.nodes import RACK_LABEL
-from simulator.model import Options, Policy
+from simulator.model import SchedulingPolicy, SimulatorOptions
 from simulator.results import End
 from simulator.run import Simulation
 
-PREEMPTING = Policy("all", preemption=True, moves=True)
-MOVING = Policy("moving", moves=True, claims=False)
+PREEMPTING = SchedulingPolicy("all", preemption=True, moves=True)
+MOVING = SchedulingPolicy("moving", moves=True, claims=False)
 
 
 def random_jobs(dice, rack, *, shaped):
@@ -75,7 +75,9 @@ def looked_at(step):
 def test_whatever_happens_to_jobs_they_end_and_leave_nothing(policy, seed, inside):
     cluster, rack = (machines(), RACK_LABEL) if inside else (make_cluster(3, 4), RACK)
     jobs = random_jobs(random.Random(seed), rack, shaped=inside)
-    options = Options(checkpoint=300, slowdown=1.5, moves_per_hour=20, grace=random.Random(seed).choice((30, 900)))
+    options = SimulatorOptions(
+        checkpoint=300, slowdown=1.5, moves_per_hour=20, grace=random.Random(seed).choice((30, 900))
+    )
     simulation = Simulation(cluster, jobs, policy, options)
     result = simulation.run(watch=looked_at)
     assert {one.end for one in result.outcomes} == {End.FINISHED}

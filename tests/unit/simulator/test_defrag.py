@@ -47,7 +47,7 @@ def put(state, name, nodes, **how):
 
 def snapshot(state):
     return (
-        {node: state.free(node) for node in state.nodes},
+        {node: state.free_on_node(node) for node in state.nodes},
         {key: dict(parts) for key, parts in state.workloads.items()},
         dict(state.pods),
     )
@@ -60,14 +60,14 @@ def check(state, plan, movable):
         for move in step.moves:
             for pod in movable[move.workload].pods:
                 state.remove_pod(pod)
-            state.release(move.workload)
+            state.release_workload(move.workload)
         for move in step.moves:
             requests = movable[move.workload].pod_sets[0].requests
             for node, count in move.after.items():
                 for number in range(count):
                     key = f"{move.workload}-{node}-{number}"
                     state.set_pod(Pod(key=key, node=node, requests=requests, claim=(move.workload, "main")))
-        assert all(amount >= 0 for node in state.nodes for amount in state.free(node).values())
+        assert all(amount >= 0 for node in state.nodes for amount in state.free_on_node(node).values())
         used = {state.nodes[pod.node].labels[RACK] for pod in state.pods.values()}
         assert not {path[0] for path in step.freed} & used
         for move in step.moves:
@@ -174,7 +174,7 @@ def test_against_every_way_to_put_the_workloads(seed):
     movable = {}
     for number in range(dice.randint(2, 4)):
         gpus = dice.choice((1, 2, 3, 4, 5, 6))
-        free = [node for node in sorted(state.nodes) if state.free(node)[GPU] >= gpus]
+        free = [node for node in sorted(state.nodes) if state.free_on_node(node)[GPU] >= gpus]
         if not free:
             continue
         movable[f"w{number}"] = put(state, f"w{number}", [dice.choice(free)], gpus=gpus)

@@ -4,9 +4,9 @@ import pytest
 from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate
 
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Preemption, Quota, Reclaim, ResourceGroup
-from simulator.model import Options, Policy
+from simulator.model import SchedulingPolicy, SimulatorOptions
 
-APART = Options(apart=5.0, grace=1.0)
+APART = SimulatorOptions(apart=5.0, grace=1.0)
 
 
 def teams():
@@ -30,7 +30,7 @@ def jobs():
 
 @pytest.mark.parametrize(("policy", "evicted", "started"), [("topology", 0, 105.0), ("no-leaving", 1, 106.0)])
 def test_the_rack_of_a_gang_that_ends_pod_by_pod(policy, evicted, started):
-    result = simulate(teams(), jobs(), Policy(policy, leaving=policy == "topology"), APART, until=500)
+    result = simulate(teams(), jobs(), SchedulingPolicy(policy, leaving=policy == "topology"), APART, until=500)
     found = {one.name: one for one in result.outcomes}
     assert sum(one.evictions for one in result.outcomes) == evicted
     assert found["large"].started == started
@@ -38,5 +38,5 @@ def test_the_rack_of_a_gang_that_ends_pod_by_pod(policy, evicted, started):
 
 def test_a_job_has_ended_with_its_last_pod_and_nothing_is_held_then():
     cluster, gang = make_cluster(), make_job("gang", 0, 100, pods=3, required=None)
-    result = simulate(cluster, [gang, make_job("next", 1, 10, pods=4)], Policy("topology"), APART)
+    result = simulate(cluster, [gang, make_job("next", 1, 10, pods=4)], SchedulingPolicy("topology"), APART)
     assert ends(result) == {"gang": 110.0, "next": 135.0}

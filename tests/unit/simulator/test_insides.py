@@ -8,8 +8,8 @@ from cli.simulate.options import Made, site_of
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.numa.score import AlignmentOverPacking
 from simulator.generate import DAY, generate
-from simulator.model import Job, Options, Placing, guaranteed
-from simulator.model import Policy as How
+from simulator.model import Placing, SimulatedJob, SimulatorOptions, guaranteed
+from simulator.model import SchedulingPolicy as How
 from simulator.results import End
 
 OURS, SPREAD = How("topology"), How("count-only", Placing.SPREAD)
@@ -27,7 +27,7 @@ def job(name, arrival, duration, gpus, pods=1, *, share=1):
     requests = {"cpu": (4000, 7000)[share - 1] * gpus, "memory": (8, 36)[share - 1] * GIB * gpus, GPU: gpus}
     anywhere = TopologyRequest(policy=Policy.UNCONSTRAINED)
     pod_set = PodSet(name="main", count=pods, requests=requests, topology=anywhere, shape=guaranteed(requests))
-    return Job(name=name, arrival=float(arrival), duration=float(duration), pod_sets=(pod_set,))
+    return SimulatedJob(name=name, arrival=float(arrival), duration=float(duration), pod_sets=(pod_set,))
 
 
 def test_who_knows_the_inside_waits_and_who_counts_is_refused():
@@ -47,7 +47,7 @@ def test_a_pod_that_is_made_again_starts_once_there_is_room():
     jobs = [job("a", 0, 100, 3), job("b", 0, 2000, 3), job("pair", 1, 100, 2)]
     pair = simulate(cluster(), jobs, SPREAD).outcomes[2]
     assert (pair.end, pair.refusals, pair.wait) == (End.FINISHED, 4, 150)  # looked at after 1, 11, 31, 71, 151 s
-    never = simulate(cluster(), jobs, SPREAD, Options(retries=0)).outcomes[2]
+    never = simulate(cluster(), jobs, SPREAD, SimulatorOptions(retries=0)).outcomes[2]
     assert (never.end, never.refusals) == (End.REFUSED, 1)
 
 
@@ -120,8 +120,8 @@ def test_who_may_take_room_that_is_kept_softly_does_so_rather_than_cross_sockets
     """Three and three leave one GPU in each socket; the other server is kept for a job that waits for all of it."""
     jobs = [job("a", 0, 9000, 3), job("b", 0, 9000, 3), job("four", 0, 9000, 4), job("all", 1, 100, 8)]
     site = cluster(hosts=2, kubelet="best-effort")
-    for hold, crossing in ((Options().hold, 0), (0.0, 1)):
-        found = simulate(site, [*jobs, job("pair", 600, 100, 2)], OURS, Options(hold=hold)).outcomes
+    for hold, crossing in ((SimulatorOptions().hold, 0), (0.0, 1)):
+        found = simulate(site, [*jobs, job("pair", 600, 100, 2)], OURS, SimulatorOptions(hold=hold)).outcomes
         seen = [(one.crossing, one.avoidable, one.kept) for one in found]
         assert seen == [(0, 0, 0)] * 4 + [(crossing, crossing, crossing)], "closed after the hold, and it is said"
     never = simulate(site, [*jobs, job("pair", 600, 100, 2)], How("topology", alignment=AlignmentOverPacking.NEVER))

@@ -5,12 +5,12 @@ import pytest
 from sim_factories import RACK, ends, make_cluster, make_job, simulate, waits
 
 from engine.model import SliceLayer
-from simulator.model import Options, Placing, Policy
+from simulator.model import Placing, SchedulingPolicy, SimulatorOptions
 from simulator.results import End
 from simulator.run import Simulation
 
-OURS = Policy("ours", preemption=True)
-BLIND = Policy("blind", Placing.PACK, preemption=True)
+OURS = SchedulingPolicy("ours", preemption=True)
+BLIND = SchedulingPolicy("blind", Placing.PACK, preemption=True)
 
 
 def gang(name="gang", arrival=0, duration=100, *, pods=6, size=2, by_slices=True, **more):
@@ -81,7 +81,7 @@ def test_it_goes_whole_where_fewer_are_of_no_use():
 
 
 def test_a_gang_that_ends_while_pods_go_leaves_all_its_room():
-    result, _ = followed([gang(duration=20), pair()], options=Options(grace=300))
+    result, _ = followed([gang(duration=20), pair()], options=SimulatorOptions(grace=300))
     assert ends(result)["gang"] == pytest.approx(10 + 10 * 6 / 4)
     assert waits(result)["pair"] == pytest.approx(15)
     assert {one.end for one in result.outcomes} == {End.FINISHED}
@@ -90,7 +90,7 @@ def test_a_gang_that_ends_while_pods_go_leaves_all_its_room():
 def test_a_gang_that_is_evicted_whole_while_it_has_fewer_pods_counts_its_work():
     """With checkpoints every second, what it did before and after it lost slices is kept."""
     jobs = [gang(duration=1000), pair(duration=500), make_job("all", 70, 10, pods=6, priority=5)]
-    result, _ = followed(jobs, options=Options(checkpoint=1))
+    result, _ = followed(jobs, options=SimulatorOptions(checkpoint=1))
     worked = 10 + 60 * 4 / 6  # a whole number of checkpoints
     gang_one = result.outcomes[0]
     assert (gang_one.evictions, gang_one.lost) == (1, pytest.approx(0, abs=1e-9))
@@ -118,7 +118,7 @@ def test_pods_for_whose_room_nobody_waits_any_more_are_made_again_where_they_wer
 
     def watch(step):
         if step.now == 10:
-            step.queues.forget(step.site.state, "default/pair")
+            step.queues.remove_workload(step.site.state, "default/pair")
         if (where := step.tracks["default/gang"].where) is not None:
             nodes[step.now] = sorted(node for _, _, node in where.pods)
 

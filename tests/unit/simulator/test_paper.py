@@ -13,7 +13,7 @@ from cli.simulate.command import app
 from cli.simulate.paper import Evaluation
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.every_subset import every_subset
-from engine.preemption.model import Rules, Strategy
+from engine.preemption.model import ChoiceRules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
 from queueing.cycle import growth
@@ -67,7 +67,7 @@ def test_none_of_the_four_is_ever_chosen(strategy):
     of = FIGURE_CLASSES["B"]
     for order in range(200):
         rooms = renamed(figure_3(), order)
-        choice = find(Roster(rooms), guaranteed(of), Rules(strategy))
+        choice = find(Roster(rooms), guaranteed(of), ChoiceRules(strategy))
         assert one_socket(RTX_4090, next(room for room in rooms if room.node == choice.node), of, choice.victims)
 
 
@@ -86,7 +86,7 @@ def test_the_cluster_is_full_and_the_same_for_the_same_seed(filling):
 
 @pytest.mark.parametrize("filling", list(Filling))
 def test_twenty_in_a_row_all_land_on_one_socket(filling):
-    cluster = SaturatedCluster(RTX_4090, full_servers(filling, 0), Rules())
+    cluster = SaturatedCluster(RTX_4090, full_servers(filling, 0), ChoiceRules())
     for number in range(20):
         assert cluster.carry_out(cluster.plan(f"new-{number}", TABLE_3["B"], wish=TopologyPolicy.SOCKET)).hit
 
@@ -103,7 +103,7 @@ def test_priority_alone_misses_sometimes():
 @pytest.mark.parametrize("name", PREEMPTORS)
 def test_no_set_scores_better_than_the_best_of_all_and_the_search_finds_the_best_of_the_fewest(name):
     """Equation 2 without and with IMP."""
-    rules, preemptor = Rules(Strategy.INCREMENTAL_MINIMAL), guaranteed(TABLE_3[name])
+    rules, preemptor = ChoiceRules(Strategy.INCREMENTAL_MINIMAL), guaranteed(TABLE_3[name])
     for filling in Filling:
         rooms = full_cluster(filling, 0)
         every, fewest = every_subset(rooms, preemptor, rules), find(Roster(rooms), preemptor, rules)
@@ -116,7 +116,7 @@ def test_no_set_scores_better_than_the_best_of_all_and_the_search_finds_the_best
 @pytest.mark.parametrize("filling", list(Filling))
 @pytest.mark.parametrize("name", PREEMPTORS)
 def test_all_sets_go_through_the_cycle_which_takes_the_one_of_the_highest_score(filling, name):
-    rules, servers = Rules(every_subset=True), full_servers(filling, 1)
+    rules, servers = ChoiceRules(every_subset=True), full_servers(filling, 1)
     best = every_subset(full_cluster(filling, 1), guaranteed(TABLE_3[name]), rules)
     cluster = SaturatedCluster(RTX_4090, servers, rules)
     decided = cluster.plan("new", TABLE_3[name], wish=TopologyPolicy.SOCKET)
@@ -130,7 +130,7 @@ def test_figure_8_no_preemptor_crosses_sockets_that_could_be_spared_it(seed):
     blind = figure_8(None, seed)
     assert blind.avoidable > 0
     for strategy in Strategy:
-        made = figure_8(Rules(strategy), seed)
+        made = figure_8(ChoiceRules(strategy), seed)
         assert made.avoidable == 0
         assert made.preempted >= blind.preempted
         assert made.crossing < blind.crossing
@@ -139,7 +139,7 @@ def test_figure_8_no_preemptor_crosses_sockets_that_could_be_spared_it(seed):
 def test_figure_9_a_service_grows_by_one_instance_each_time_and_takes_the_least_important(monkeypatch):
     grown, nominate = [], growth.nominate
     monkeypatch.setattr(growth, "nominate", lambda *asked: grown.append(nominate(*asked)) or grown[-1])
-    counts = list(figure_9(Rules()))
+    counts = list(figure_9(ChoiceRules()))
     assert len(counts) == 31
     assert len(grown) == 30
     assert all(one.grant.counts == {MAIN: 1} for one in grown), "each is growth of a service"
@@ -156,9 +156,9 @@ def test_kubelets_judge_the_methods_of_others_too():
     hits = {row.method: row.hits for row in evaluation.table_4()}
     landed = []
     for name in PREEMPTORS:
-        cluster = SaturatedCluster(RTX_4090, servers, Rules())
+        cluster = SaturatedCluster(RTX_4090, servers, ChoiceRules())
         room, victims = priority_only(cluster.rooms(), guaranteed(TABLE_3[name]))
-        made = cluster.sent("new", TABLE_3[name], room.node, [victim.key for victim in victims])
+        made = cluster.send_instance("new", TABLE_3[name], room.node, [victim.key for victim in victims])
         assert made.hit == one_socket(RTX_4090, room, TABLE_3[name], victims)
         landed.append(made.hit)
     assert hits == {"priority only": 2 * landed[0] + landed[1], **dict.fromkeys(("all subsets", *Strategy), 3)}

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.kubelet.machine import TopologyPolicy
-from engine.preemption.model import Landing, Rules, Scoring, Strategy, TopologyQos
+from engine.preemption.model import ChoiceRules, Landing, Scoring, Strategy, TopologyQos
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
 from simulator.figures import crossings
@@ -44,7 +44,7 @@ def made_room(servers, rules, of, topology=ANYWHERE, **how):
 def test_a_best_effort_preemptor_crosses_sockets_only_where_the_best_victims_of_one_node_make_it(
     filling, strategy, topology
 ):
-    rules, crossings = Rules(strategy), 0
+    rules, crossings = ChoiceRules(strategy), 0
     for number in range(CLUSTERS):
         servers = full_servers(filling, number)
         of_id = {one.id: one.of for on in servers.values() for one in on}
@@ -64,7 +64,7 @@ def test_a_best_effort_preemptor_crosses_sockets_only_where_the_best_victims_of_
 @STRATEGIES
 def test_of_all_fillings_together_one_of_120_crosses_and_could_not_but(strategy):
     """What `topogate simulate paper` prints, of as many clusters."""
-    found = [crossings(Rules(strategy), filling, CLUSTERS) for filling in Filling]
+    found = [crossings(ChoiceRules(strategy), filling, CLUSTERS) for filling in Filling]
     assert sum(one.preempted for one in found) == CLUSTERS * len(Filling) * len(PREEMPTORS)
     assert sum(one.avoidable for one in found) == 0
     assert sum(one.crossing for one in found) == CROSSING[CLUSTERS]
@@ -80,7 +80,7 @@ def test_a_guaranteed_preemptor_always_lands_on_one_socket(strategy):
     for filling in Filling:
         for name in PREEMPTORS:
             servers = full_servers(filling, 0)
-            assert made_room(servers, Rules(strategy), TABLE_3[name], wish=TopologyPolicy.SOCKET).hit
+            assert made_room(servers, ChoiceRules(strategy), TABLE_3[name], wish=TopologyPolicy.SOCKET).hit
 
 
 def in_order(order):
@@ -96,7 +96,7 @@ def in_order(order):
 def test_one_more_instance_of_a_takes_machine_1_in_every_order_of_nodes(strategy, topology):
     for order in range(20):
         first, servers = in_order(order)
-        made = made_room(servers, Rules(strategy), FIGURE_CLASSES["A"], topology)
+        made = made_room(servers, ChoiceRules(strategy), FIGURE_CLASSES["A"], topology)
         assert (made.node, made.hit) == (first, True), order
 
 
@@ -105,7 +105,7 @@ def test_one_more_instance_of_a_takes_machine_1_in_every_order_of_nodes(strategy
 def test_one_more_instance_of_b_takes_none_of_the_four_options_that_miss(strategy, topology):
     for order in range(20):
         _, servers = in_order(order)
-        assert made_room(servers, Rules(strategy), FIGURE_CLASSES["B"], topology).hit, order
+        assert made_room(servers, ChoiceRules(strategy), FIGURE_CLASSES["B"], topology).hit, order
 
 
 def test_with_alpha_1_the_sum_of_priorities_decides_and_with_0_the_landing():
@@ -115,8 +115,8 @@ def test_with_alpha_1_the_sum_of_priorities_decides_and_with_0_the_landing():
     for at in (2, 5):  # GPUs 3 and 7 of machine 2 belong to instances of a lower priority now
         on[at] = low(on[at])
     alone = {"machine-2": on}
-    by_sum = made_room(alone, Rules(Strategy.INCREMENTAL_MINIMAL, Scoring(alpha=1.0)), FIGURE_CLASSES["B"])
-    by_landing = made_room(alone, Rules(Strategy.INCREMENTAL_MINIMAL, Scoring(alpha=0.0)), FIGURE_CLASSES["B"])
+    by_sum = made_room(alone, ChoiceRules(Strategy.INCREMENTAL_MINIMAL, Scoring(alpha=1.0)), FIGURE_CLASSES["B"])
+    by_landing = made_room(alone, ChoiceRules(Strategy.INCREMENTAL_MINIMAL, Scoring(alpha=0.0)), FIGURE_CLASSES["B"])
     assert (by_sum.crosses, by_landing.crosses) == (True, False)
     assert set(by_sum.victims) == {on[2].id, on[5].id}
 

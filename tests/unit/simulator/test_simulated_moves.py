@@ -6,11 +6,11 @@ from sim_factories import RACK, ends, make_cluster, make_job, waits
 from cli.simulate.cluster import generated
 from cli.simulate.options import Made
 from localcluster.nodes import RACK_LABEL
-from simulator.model import Options, Placing, Policy
+from simulator.model import Placing, SchedulingPolicy, SimulatorOptions
 from simulator.results import End
 from simulator.run import Simulation
 
-OURS = Policy("topology", moves=True)
+OURS = SchedulingPolicy("topology", moves=True)
 HOUR = 3600.0
 
 
@@ -55,7 +55,7 @@ def followed(jobs, options=None, *, policy=OURS, cluster=None, names=("gang",)):
 @pytest.mark.parametrize(("checkpoint", "kept"), [(0, 0), (600, 3600)])
 def test_who_was_spread_comes_together_once_there_is_room_and_it_has_rested(checkpoint, kept):
     """It is left alone for an hour; then the pod that goes has 30 s, and the job stands still until it is there."""
-    result, racks = followed([*taken(), spread()], Options(checkpoint=checkpoint))
+    result, racks = followed([*taken(), spread()], SimulatorOptions(checkpoint=checkpoint))
     begins = 1 + HOUR
     assert racks[1] == ("r0", "r1")
     assert racks[begins + 30] in {("r0", "r0"), ("r1", "r1")}
@@ -66,12 +66,12 @@ def test_who_was_spread_comes_together_once_there_is_room_and_it_has_rested(chec
 
 
 def test_it_is_as_fast_then_as_one_that_lay_together():
-    result, _ = followed([*taken(), spread()], Options(checkpoint=1, slowdown=2.0))
+    result, _ = followed([*taken(), spread()], SimulatorOptions(checkpoint=1, slowdown=2.0))
     assert ends(result)["gang"] == 1 + HOUR + 30 + 10_000 - HOUR / 2
 
 
 def test_small_jobs_of_a_higher_priority_go_elsewhere_where_a_setting_allows_it():
-    options = Options(checkpoint=600, make_room_max_priority=0)
+    options = SimulatorOptions(checkpoint=600, make_room_max_priority=0)
     result, _ = followed(broken(gang=-1), options, cluster=make_cluster(2, 4))
     assert sorted(one.moves for one in result.outcomes if one.name in {"one", "two"}) == [0, 1]
     assert waits(result)["gang"] == HOUR + 30
@@ -80,11 +80,11 @@ def test_small_jobs_of_a_higher_priority_go_elsewhere_where_a_setting_allows_it(
 @pytest.mark.parametrize(
     ("policy", "options", "more"),
     [
-        (Policy("still"), Options(), {}),
-        (Policy("blind", Placing.PACK, moves=True), Options(), {}),
-        (OURS, Options(moves_per_hour=0), {}),
-        (OURS, Options(), {"stays": True}),
-        (OURS, Options(), {"duration": HOUR - 1}),
+        (SchedulingPolicy("still"), SimulatorOptions(), {}),
+        (SchedulingPolicy("blind", Placing.PACK, moves=True), SimulatorOptions(), {}),
+        (OURS, SimulatorOptions(moves_per_hour=0), {}),
+        (OURS, SimulatorOptions(), {"stays": True}),
+        (OURS, SimulatorOptions(), {"duration": HOUR - 1}),
     ],
 )
 def test_nobody_is_moved_where_that_is_not_allowed_or_it_is_too_early(policy, options, more):
@@ -98,7 +98,7 @@ def test_no_more_are_moved_in_an_hour_than_the_limit_says(per_hour, waits):
     until = (100, 100, 100_000, 100_000)
     blocks = [make_job(f"block-{rack}", 0, until[rack], pods=2, required=RACK) for rack in range(4)]
     jobs = [*blocks, spread(duration=50_000), spread("other", duration=50_000)]
-    options = Options(moves_per_hour=per_hour)
+    options = SimulatorOptions(moves_per_hour=per_hour)
     result, one, other = followed(jobs, options, cluster=make_cluster(4, 3), names=("gang", "other"))
     assert [outcome.moves for outcome in result.outcomes] == [0, 0, 0, 0, 1, 1]
     assert [list(by_time)[:3] for by_time in (one, other)] == [[0, 1, HOUR + 31], [0, 1, HOUR + waits + 31]]
@@ -106,7 +106,7 @@ def test_no_more_are_moved_in_an_hour_than_the_limit_says(per_hour, waits):
 
 def test_who_is_evicted_while_it_is_moved_leaves_nothing_behind():
     urgent = make_job("urgent", HOUR + 10, 50, pods=6, priority=9)
-    result, _ = followed([*taken(), spread(), urgent], policy=Policy("p", moves=True, preemption=True))
+    result, _ = followed([*taken(), spread(), urgent], policy=SchedulingPolicy("p", moves=True, preemption=True))
     gang = result.outcomes[2]
     assert (gang.moves, gang.evictions) == (1, 1)
     assert {one.end for one in result.outcomes} == {End.FINISHED}
@@ -117,7 +117,7 @@ def test_jobs_on_machines_with_an_inside_are_moved_too():
     machine = "2 sockets / 2 NUMA / 40 cores / 8 GPUs / 512Gi"
     place = generated(Made(1, 2, 3, 8, cpu="1", memory="1Gi", machine=machine, kubelet="best-effort"))
     whole = {"shaped": True, "level": RACK_LABEL}
-    result, racks = followed([*taken(**whole), spread(**whole)], Options(checkpoint=60), cluster=place)
+    result, racks = followed([*taken(**whole), spread(**whole)], SimulatorOptions(checkpoint=60), cluster=place)
     assert [one.moves for one in result.outcomes] == [0, 0, 1]
     assert list(racks)[:3] == [0, 1, HOUR + 31]
     assert result.instances
@@ -136,7 +136,7 @@ def broken(*, small=1, other_small=1, gang=0, **more):
 
 def test_small_jobs_go_elsewhere_for_one_that_waits_long_for_their_domain():
     """Not before it has waited for as long as they are left alone, and no more of them than need be."""
-    result, _ = followed(broken(), Options(checkpoint=600), cluster=make_cluster(2, 4))
+    result, _ = followed(broken(), SimulatorOptions(checkpoint=600), cluster=make_cluster(2, 4))
     small = [one for one in result.outcomes if one.name in {"one", "two"}]
     assert sorted(one.moves for one in small) == [0, 1]
     assert {one.evictions for one in result.outcomes} == {0}
@@ -146,13 +146,13 @@ def test_small_jobs_go_elsewhere_for_one_that_waits_long_for_their_domain():
 @pytest.mark.parametrize(
     ("policy", "options", "more"),
     [
-        (Policy("still"), Options(), {}),
-        (OURS, Options(moves_per_hour=0), {}),
-        (OURS, Options(), {"stays": True}),
-        (OURS, Options(), {"gang": -1}),
-        (OURS, Options(make_room_max_priority=-1), {"gang": -1}),
-        (OURS, Options(), {"small": 3, "other_small": 3}),
-        (OURS, Options(), {"small": 1, "other_small": 4}),
+        (SchedulingPolicy("still"), SimulatorOptions(), {}),
+        (OURS, SimulatorOptions(moves_per_hour=0), {}),
+        (OURS, SimulatorOptions(), {"stays": True}),
+        (OURS, SimulatorOptions(), {"gang": -1}),
+        (OURS, SimulatorOptions(make_room_max_priority=-1), {"gang": -1}),
+        (OURS, SimulatorOptions(), {"small": 3, "other_small": 3}),
+        (OURS, SimulatorOptions(), {"small": 1, "other_small": 4}),
     ],
     ids=[
         "not allowed",

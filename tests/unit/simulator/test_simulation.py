@@ -12,13 +12,13 @@ from engine.model import Pod
 from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup, Rules
 from simulator.generate import DAY, MIXES, JobMix, JobSite, generate
-from simulator.model import Options, Placing, Policy
+from simulator.model import Placing, SchedulingPolicy, SimulatorOptions
 from simulator.results import End
 from simulator.run import Simulation
 
-OURS = Policy("topology")
-SPREAD = Policy("count-only", Placing.SPREAD)
-PACK = Policy("pack", Placing.PACK)
+OURS = SchedulingPolicy("topology")
+SPREAD = SchedulingPolicy("count-only", Placing.SPREAD)
+PACK = SchedulingPolicy("pack", Placing.PACK)
 
 
 def one_node(**fields):
@@ -37,15 +37,19 @@ def test_one_after_the_other_on_one_node(policy):
 def test_a_small_one_passes_a_large_one_unless_strict():
     jobs = [make_job("half", 0, 100, gpus=4), make_job("whole", 1, 100), make_job("small", 2, 10, gpus=4)]
     assert waits(simulate(one_node(), jobs, OURS)) == {"half": 0, "whole": 99, "small": 0}
-    assert waits(simulate(one_node(), jobs, Policy("s", strict=True))) == {"half": 0, "whole": 99, "small": 198}
+    assert waits(simulate(one_node(), jobs, SchedulingPolicy("s", strict=True))) == {
+        "half": 0,
+        "whole": 99,
+        "small": 198,
+    }
 
 
 def test_a_patient_one_is_passed_for_ever_and_a_claim_ends_that():
     """Two halves take turns on the node, so that it is never empty until they stop."""
     stream = [make_job(f"half{i}", i * 60, 100, gpus=4) for i in range(20)]
     jobs = [*stream, make_job("whole", 10, 100)]
-    passed = simulate(one_node(), jobs, Policy("no claims", claims=False))
-    claimed = simulate(one_node(), jobs, OURS, Options(patience=300, hold=300))
+    passed = simulate(one_node(), jobs, SchedulingPolicy("no claims", claims=False))
+    claimed = simulate(one_node(), jobs, OURS, SimulatorOptions(patience=300, hold=300))
     assert waits(passed)["whole"] == 19 * 60 + 100 - 10
     # Its claim is on from 310 on; what runs then are those of 240 and 300, the last of which ends at 400.
     assert waits(claimed)["whole"] == 390
@@ -66,10 +70,10 @@ def test_room_is_closed_after_a_week_and_no_earlier_unless_told_otherwise():
         "after four days": 0,
         "after eight days": 2 * DAY + 100,
     }
-    sooner = waits(simulate(make_cluster(1, 2), jobs, OURS, Options(hold=3 * DAY)))
+    sooner = waits(simulate(make_cluster(1, 2), jobs, OURS, SimulatorOptions(hold=3 * DAY)))
     assert sooner["after four days"] == 6 * DAY + 100
     assert sooner["gang"] == found["gang"], "the week costs it nothing"
-    assert Options().hold == Rules().hold == Settings().queue_hold_seconds == 7 * DAY
+    assert SimulatorOptions().hold == Rules().hold == Settings().queue_hold_seconds == 7 * DAY
 
 
 def test_required_waits_for_one_rack_and_count_only_lands_anywhere():
@@ -100,27 +104,27 @@ def test_crossing_costs_time_only_where_that_is_assumed():
     )
     gang = [make_job("gang", 0, 50, pods=2, preferred=RACK)]
     assert ends(simulate(busy, gang, OURS)) == {"gang": 50}
-    assert ends(simulate(busy, gang, OURS, Options(slowdown=1.5))) == {"gang": 75}
-    assert ends(simulate(make_cluster(), gang, OURS, Options(slowdown=1.5))) == {"gang": 50}
+    assert ends(simulate(busy, gang, OURS, SimulatorOptions(slowdown=1.5))) == {"gang": 75}
+    assert ends(simulate(make_cluster(), gang, OURS, SimulatorOptions(slowdown=1.5))) == {"gang": 50}
 
 
 @pytest.mark.parametrize("policy", [OURS, SPREAD])
 def test_preemption_takes_grace_and_the_victim_begins_anew(policy):
     jobs = [make_job("low", 0, 1000), make_job("high", 100, 50, priority=9)]
-    preempting = Policy(policy.name, policy.placing, preemption=True)
+    preempting = SchedulingPolicy(policy.name, policy.placing, preemption=True)
     result = simulate(one_node(), jobs, preempting)
     assert waits(result) == {"low": 0, "high": 30}
     assert ends(result) == {"high": 180, "low": 1180}
     low = next(o for o in result.outcomes if o.name == "low")
     assert (low.evictions, low.lost, low.starts) == (1, 100, 2)
-    kept = simulate(one_node(), jobs, preempting, Options(checkpoint=40, grace=0))
+    kept = simulate(one_node(), jobs, preempting, SimulatorOptions(checkpoint=40, grace=0))
     assert ends(kept) == {"high": 150, "low": 150 + 1000 - 80}
     assert next(o for o in kept.outcomes if o.name == "low").lost == 20
     assert waits(simulate(one_node(), jobs, policy)) == {"low": 0, "high": 900}
 
 
 def test_nobodys_victim_stays_and_who_preempts_nobody_waits():
-    preempting = Policy("p", preemption=True)
+    preempting = SchedulingPolicy("p", preemption=True)
     low, high = make_job("low", 0, 1000), make_job("high", 100, 50, priority=9)
     kept = msgspec.structs.replace(low, non_preemptible=NonPreemptible.BY_CLASS)
     meek = msgspec.structs.replace(high, preempts=False)
@@ -138,7 +142,7 @@ def test_the_strategy_of_preemption_says_who_has_to_go():
     ]
     victims = {}
     for strategy in Strategy:
-        policy = Policy(strategy, preemption=True, strategy=strategy)
+        policy = SchedulingPolicy(strategy, preemption=True, strategy=strategy)
         result = simulate(make_cluster(1, 2), jobs, policy, until=110)  # before they come back and take turns
         victims[strategy] = [o.name for o in result.outcomes if o.evictions]
     assert victims == {Strategy.LEAST_PRIORITY: ["two-a", "two-b"], Strategy.INCREMENTAL_MINIMAL: ["one"]}
@@ -151,7 +155,9 @@ def test_fewer_pods_run_longer():
 
 
 def test_what_never_fits_is_told_and_holds_up_nobody():
-    result = simulate(one_node(), [make_job("huge", 0, 10, pods=2), make_job("fine", 1, 10)], Policy("s", strict=True))
+    result = simulate(
+        one_node(), [make_job("huge", 0, 10, pods=2), make_job("fine", 1, 10)], SchedulingPolicy("s", strict=True)
+    )
     huge, fine = result.outcomes
     assert (huge.end, huge.started, fine.finished) == (End.WAITING, None, 11)
     assert huge.reason.startswith("NeverFits")
@@ -233,7 +239,9 @@ class Checker:
         for name, amounts in used.items():
             assert all(amount <= has[name][resource] for resource, amount in amounts.items()), (sim.now, name, amounts)
             if not sim.queues.nominated and not sim.queues.claims:  # what a claim closes counts as held
-                assert {r: has[name][r] - a for r, a in amounts.items()} == {r: state.free(name)[r] for r in amounts}
+                assert {r: has[name][r] - a for r, a in amounts.items()} == {
+                    r: state.free_on_node(name)[r] for r in amounts
+                }
         assert sum(site.state.nodes[n].allocatable[GPU] for n in used) == int(sim.tally.capacity.sum())
         assert [used[name][GPU] for name in sim.tally._tree.names] == sim.tally.used.tolist()
         assert sim.tally._running == sum(t.running for t in arrived)
@@ -248,10 +256,10 @@ POLICIES = [
     OURS,
     SPREAD,
     PACK,
-    Policy("strict", strict=True),
-    Policy("preempting", preemption=True),
-    Policy("spread preempting", Placing.SPREAD, preemption=True),
-    Policy("spread claims", Placing.SPREAD, claims=True),
+    SchedulingPolicy("strict", strict=True),
+    SchedulingPolicy("preempting", preemption=True),
+    SchedulingPolicy("spread preempting", Placing.SPREAD, preemption=True),
+    SchedulingPolicy("spread claims", Placing.SPREAD, claims=True),
 ]
 
 
@@ -259,7 +267,7 @@ POLICIES = [
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_over_full_and_every_job_ends(policy, seed):
     checker = Checker()
-    result = simulate(make_cluster(2, 3), random_jobs(seed), policy, Options(grace=7), watch=checker)
+    result = simulate(make_cluster(2, 3), random_jobs(seed), policy, SimulatorOptions(grace=7), watch=checker)
     assert checker.rows == len(result.series.times) > 60
     assert {outcome.end for outcome in result.outcomes} == {End.FINISHED}
     assert not result.series.used[-1].any()
@@ -279,7 +287,9 @@ def plain(result):
     return list(result.outcomes), result.series.times, [u.tolist() for u in result.series.used], result.cycles
 
 
-@pytest.mark.parametrize("policy", [OURS, SPREAD, Policy("p", preemption=True)], ids=lambda policy: policy.name)
+@pytest.mark.parametrize(
+    "policy", [OURS, SPREAD, SchedulingPolicy("p", preemption=True)], ids=lambda policy: policy.name
+)
 def test_the_same_input_gives_the_same_result_whatever_the_order_of_jobs(policy):
     jobs = random_jobs(7)
     first, again = (simulate(make_cluster(2, 3), jobs, policy) for _ in range(2))
@@ -290,7 +300,7 @@ def test_the_same_input_gives_the_same_result_whatever_the_order_of_jobs(policy)
 
 def test_another_seed_draws_other_nodes():
     jobs = random_jobs(7)
-    one, other = (simulate(make_cluster(2, 3), jobs, SPREAD, Options(seed=seed)) for seed in (1, 2))
+    one, other = (simulate(make_cluster(2, 3), jobs, SPREAD, SimulatorOptions(seed=seed)) for seed in (1, 2))
     assert plain(one) != plain(other)
 
 

@@ -7,7 +7,7 @@ from engine.model import HOSTNAME_LABEL as HOST
 from engine.model import Flavor, Node, Pod
 from kube.resources import PODS
 from kube.watch import Signal
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 
 BLOCK, RACK, GPU = "cloud/block", "cloud/rack", "nvidia.com/gpu"
 LEVELS = (BLOCK, RACK, HOST)
@@ -46,15 +46,15 @@ def value(metrics, name, **labels):
 
 
 def test_pods_without_a_record_are_told_by_source_and_by_the_leader_alone():
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     metrics.set_unrecorded({"NodeResourceTopology": 2})
     assert value(metrics, "topogate_unrecorded_pods", source="NodeResourceTopology") == 2
-    metrics.forget()
+    metrics.end_leading()
     assert value(metrics, "topogate_unrecorded_pods", source="NodeResourceTopology") is None
 
 
 def test_capacity_in_base_units():
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     state = make_state([*NODES, make_node("off", "b9", unschedulable=True)], pods=[make_pod("a", "n0", 3, 1500)])
     metrics.set_capacity(state, NOW)
     assert value(metrics, "topogate_flavor_free", flavor="tas", resource=GPU) == 61
@@ -74,13 +74,13 @@ def test_capacity_in_base_units():
 def test_nodes_without_a_level_label_are_counted():
     lost = make_node("lost")
     del lost.labels[RACK]
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     metrics.set_capacity(make_state([*NODES, lost]), NOW)
     assert value(metrics, "topogate_flavor_nodes", flavor="tas", state="unlabeled") == 1
 
 
 def test_what_is_no_more_has_no_series():
-    metrics, state = Metrics(), make_state(NODES)
+    metrics, state = ControllerMetrics(), make_state(NODES)
     state.set_flavor(make_flavor("other", levels=LEVELS[:2]))
     metrics.set_capacity(state, NOW)
     assert value(metrics, "topogate_domains", flavor="other", level=RACK) == 4
@@ -91,7 +91,7 @@ def test_what_is_no_more_has_no_series():
     metrics.set_pending({"NoQueue": 2})
     metrics.set_pending({"Pending": 1})
     assert value(metrics, "topogate_pending_workloads", reason="NoQueue") is None
-    metrics.forget()
+    metrics.end_leading()
     text = generate_latest(metrics.registry).decode()
     assert not [line for line in text.splitlines() if line.startswith(("topogate_pending", "topogate_flavor"))]
     metrics.set_capacity(state, NOW)  # leads again, and nothing has changed
@@ -99,7 +99,7 @@ def test_what_is_no_more_has_no_series():
 
 
 def test_nothing_is_computed_where_nothing_changed(monkeypatch):
-    metrics, state = Metrics(), make_state(NODES)
+    metrics, state = ControllerMetrics(), make_state(NODES)
     metrics.set_capacity(state, NOW)
     monkeypatch.setattr("ungater.metrics.Capacity", None)
     metrics.set_capacity(state, NOW)
@@ -110,7 +110,7 @@ def test_nothing_is_computed_where_nothing_changed(monkeypatch):
 
 
 def test_informers_and_answers():
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     metrics.signal(PODS, Signal.EXPIRED, 1)
     metrics.signal(PODS, Signal.HANDLED, 0.002)
     metrics.signal(PODS, Signal.WATCHED, 300.0)

@@ -50,7 +50,7 @@ def test_a_plan_for_room_that_is_free_is_found(errs, monkeypatch):
     waiting(state, queues)
     said = []
     if errs:
-        monkeypatch.setattr(nominate._QueueNominator, "fits", lambda *_: None)
+        monkeypatch.setattr(nominate._QueueNominator, "place_option", lambda *_: None)
         monkeypatch.setattr(nominate._QueueNominator, "_suffices", lambda *_: False)
         monkeypatch.setattr(nominate, "plan", lambda *_: nominate.Plan((), (), ()))
         monkeypatch.setattr(nominate.PromisedRoom, "cheaper", lambda _, plan: plan)
@@ -86,20 +86,20 @@ class Leaves:
     def stops(self, pod):
         """A pod of the other queue on the first node is told to stop."""
         self.state.set_pod(Pod(key=pod, node="tas-0", requests={GPU: 8}))
-        self.queues.charge(pod, Held("b", {("tas", GPU): 8}))
+        self.queues.charge_pod(pod, Held("b", {("tas", GPU): 8}))
         self.queues.leaving.pod_stops(pod)
         self.stop.append(pod)
 
     def gone(self, pod):
         self.queues.leaving.pod_gone(pod)
-        self.queues.charge(pod, None)
+        self.queues.charge_pod(pod, None)
         self.state.remove_pod(pod)
         self.queues.room_freed(["tas"])
         self.stop.remove(pod)
 
     def forget_leavers(self):
         """As if the controller did not know that the pod leaves."""
-        self.monkeypatch.setattr(type(self.queues.leaving), "refresh", lambda *_: None)
+        self.monkeypatch.setattr(type(self.queues.leaving), "review_leaving", lambda *_: None)
 
     def runs(self):
         """All cycles of a moment, a second later."""
@@ -119,7 +119,7 @@ def test_that_somebody_gets_what_comes_free_for_another_one_and_is_evicted_for_i
 
 def test_that_somebody_is_evicted_beside_those_that_leave_is_found(leaves):
     leaves, said = leaves
-    leaves.queues.forget(leaves.state, "large")
+    leaves.queues.remove_workload(leaves.state, "large")
     leaves.forget_leavers()
     assert leaves.runs() == (["small"], [])
     submit(leaves.queues, make_workload("first", "a"))
@@ -131,7 +131,7 @@ def test_that_somebody_is_evicted_beside_those_that_leave_is_found(leaves):
 def test_one_may_preempt_beside_those_that_leave_where_it_waited_for_as_long_as_anybody_may(leaves, anew):
     """Not where that was before it got in and was evicted: it waits ``anew``."""
     leaves, said = leaves
-    leaves.queues.forget(leaves.state, "large")
+    leaves.queues.remove_workload(leaves.state, "large")
     assert leaves.runs() == (["small"], [])
     submit(leaves.queues, make_workload("first", "a"), now=leaves.now)
     assert leaves.runs() == ([], [])

@@ -7,7 +7,7 @@ from support.queue_factories import GPU, make_queue, make_queues, make_state, ma
 
 from queueing.model import LocalQueue, Rules
 from queueing.status import standings
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.queue_metrics import IDLE_SECONDS, MOST
 
 Q = {"flavor": "tas", "resource": GPU}
@@ -19,7 +19,7 @@ class Ungater:
     """Queues, and their metrics as a sweep tells them. ``teams``: by workload, the value of label team."""
 
     def __init__(self, *queues, rules=None, labels=("team", "team")):
-        self.metrics, self.state, self.queues = Metrics(), make_state(), make_queues(*queues, rules=rules)
+        self.metrics, self.state, self.queues = ControllerMetrics(), make_state(), make_queues(*queues, rules=rules)
         self.labels, self.teams = labels, {}
 
     def admit(self, *workloads, team=None):
@@ -81,7 +81,7 @@ def test_gpu_seconds_are_what_is_held_times_how_long_by_queue_and_by_value_of_a_
     assert ungater.value("local_queue_resource_seconds_total", **LOCAL, **Q) == (8 + 4) * 5
     assert ungater.value("label_resource_seconds_total", value="vision", **VALUE, **Q) == 8 * 5
     assert ungater.value("label_resource_seconds_total", value="", **VALUE, **Q) == 4 * 5
-    ungater.queues.forget(ungater.state, "a")
+    ungater.queues.remove_workload(ungater.state, "a")
     ungater.look(115.0)
     assert ungater.value("label_resource_seconds_total", value="vision", **VALUE, **Q) == 8 * 5
     assert ungater.value("local_queue_resource_seconds_total", **LOCAL, **Q) == (8 + 4) * 5 + 4 * 10
@@ -108,7 +108,7 @@ def test_what_others_counted_while_they_led_is_not_counted_again():
     ungater.admit(make_workload("a"))
     ungater.look(0.0)
     ungater.look(2.0)
-    ungater.metrics.forget()
+    ungater.metrics.end_leading()
     assert ungater.series("cluster_queue_used") == ungater.series("local_queue_workloads") == {}
     ungater.look(1000.0)
     ungater.look(1001.0)

@@ -14,7 +14,7 @@ from ungater.executor import deferred
 from ungater.executor.deferred import DeferredWrites
 from ungater.guard import Guard
 from ungater.jobs.pod_group import owner_key
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.job_view import namespace_of
 from ungater.scheduling import scheduler as scheduling
 from ungater.scheduling.scheduler import Scheduler
@@ -87,7 +87,7 @@ async def test_a_pod_is_let_go_next_however_many_of_another_namespace_are_to_be_
         timeout=1.0,
         requeue=lambda *_: None,
         stayed=lambda *_: None,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         recorder=None,
         guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
@@ -106,14 +106,14 @@ async def test_a_pod_is_evicted_next_however_many_of_another_namespace_are_to_go
         concurrency=1,
         requeue=lambda *_: None,
         recorder=None,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
         job=lambda _: None,
     )
     for number in range(MANY):
-        evictor.evict("mallory/evil", evil(number), "makes room")
-    evictor.evict("alice/train", make_pod("p", owner=owner("train", "alice"), gated=False), "makes room")
+        evictor.request_eviction("mallory/evil", evil(number), "makes room")
+    evictor.request_eviction("alice/train", make_pod("p", owner=owner("train", "alice"), gated=False), "makes room")
     assert [one.uid for one in rest(evictor._queue)[:2]] == ["mallory/evil", "alice/train"]
 
 
@@ -131,8 +131,8 @@ async def test_a_write_that_can_wait_is_made_next_however_many_of_another_namesp
     asked: list[str] = []
     writes = DeferredWrites(lambda: True, asked.append, list, SYSTEM)
     for number in range(MANY):
-        writes.put_off(f"mallory/{number}", 1e-9)
-    writes.put_off("alice/honest", 1e-9)
+        writes.defer_write(f"mallory/{number}", 1e-9)
+    writes.defer_write("alice/honest", 1e-9)
     task = asyncio.create_task(writes.run())
     while not asked:
         await asyncio.sleep(0)
@@ -148,7 +148,7 @@ def moving(monkeypatch, *names):
         None,
         spawn=lambda write: write.close(),
         requeue=lambda *_: None,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         recorder=None,
         clock=SYSTEM,
     )

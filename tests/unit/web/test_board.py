@@ -8,7 +8,7 @@ from engine.model import Flavor, Node
 from web import inside, picture
 from web.board import CROSSES, LOST, OVER, Board
 from web.deltas import Log
-from web.facts import BoundPod, Holder, Host, HostState
+from web.facts import BoundPod, HolderFacts, Host, HostState
 from web.history import History, measure
 from web.sight import EVERYTHING, Sight
 
@@ -26,13 +26,13 @@ def pod(name, node, amount=4, holder="team/work", **more):
 
 
 def holder(*slots, **more):
-    return Holder("team", "Job", "train", **{"workload": "work", "count": 2, "wants": 8, "slots": slots, **more})
+    return HolderFacts("team", "Job", "train", **{"workload": "work", "count": 2, "wants": 8, "slots": slots, **more})
 
 
 @pytest.fixture
 def board():
     made = Board("nvidia.com/gpu")
-    made.set_flavor(Flavor(name="tas", levels=(RACK, NAME), node_labels={"group": "tas"}))
+    made.show_flavor(Flavor(name="tas", levels=(RACK, NAME), node_labels={"group": "tas"}))
     for name in ("n1", "n2"):
         host(made, name)
     host(made, "n3", "r2")
@@ -74,12 +74,12 @@ def test_a_fact_that_is_told_twice_changes_nothing(board):
     board.set_holder(holder(("n1", 8)))
     board.set_pod(pod("a", "n1"))
     host(board, "n1")
-    board.taken()
+    board.take_changes()
     layout = board.layout
     board.set_holder(holder(("n1", 8)))
     board.set_pod(pod("a", "n1"))
     host(board, "n1")
-    assert board.taken() == (set(), set(), {})
+    assert board.take_changes() == (set(), set(), {})
     assert board.layout == layout
 
 
@@ -89,10 +89,10 @@ def test_nothing_is_left_of_who_is_gone_and_a_number_is_given_once(board):
     number = board.numbers["team/work"]
     board.remove_holder("team/work")
     assert held(board, "n1") == [("team/work", 4, 0)]  # its pod is there still
-    assert board.holder("team/work").workload == ""
-    board.remove_pod("team/a")
+    assert board.find_holder("team/work").workload == ""
+    board.hide_pod("team/a")
     assert held(board, "n1") == []
-    assert board.taken()[2] == {number: "team"}
+    assert board.take_changes()[2] == {number: "team"}
     assert [len(one) for one in (board.numbers, board.keys, board.pods, board.holders)] == [0, 0, 0, 0]
     assert not any(board._here.values())
     assert not any(board._of.values())
@@ -103,9 +103,9 @@ def test_nothing_is_left_of_who_is_gone_and_a_number_is_given_once(board):
 
 def test_a_pod_that_moves_is_told_of_on_both_hosts(board):
     board.set_pod(pod("a", "n1"))
-    board.taken()
+    board.take_changes()
     board.set_pod(pod("a", "n2"))
-    assert board.taken()[0] == {"n1", "n2"}
+    assert board.take_changes()[0] == {"n1", "n2"}
     assert held(board, "n1") == []
 
 
@@ -139,7 +139,7 @@ def test_slots_are_found_by_the_host_name_label(board):
     host(board, "n4", label="four")
     board.set_holder(holder(("four", 8)))
     assert held(board, "n4") == [("team/work", 0, 8)]
-    assert "n4" in board.taken()[0]
+    assert "n4" in board.take_changes()[0]
 
 
 def rows(text):
@@ -152,23 +152,25 @@ def test_others_count_without_a_name(board):
     other = BoundPod("secret/b", "secret/job", ("Job", "codename"), "n1", 2, 0, "Running", gated=False)
     board.set_pod(other)
     mine = Sight(hosts=True, queues=False, namespaces=frozenset({"team"}))
-    seen = picture.whole(board, mine, version=1, epoch="e", now=0.0, cluster="c")
+    seen = picture.whole_picture(board, mine, version=1, epoch="e", now=0.0, cluster="c")
     assert b"secret" not in seen
     assert b"codename" not in seen
     assert rows(seen)["hosts"][0] == ["n1", 8, 0, OVER, board.numbers["team/work"], 4, 4, 0, 2, 0]
     log = Log()
-    log.note(*board.taken())
-    board.remove_pod("secret/b")
-    log.note(*board.taken())
-    changes = picture.changed(board, mine, log.since(0), version=2, now=0.0)
+    log.record_changes(*board.take_changes())
+    board.hide_pod("secret/b")
+    log.record_changes(*board.take_changes())
+    changes = picture.changed(board, mine, log.changes_since(0), version=2, now=0.0)
     assert b"secret" not in changes
     assert rows(changes)["gone"] == []
-    assert rows(picture.changed(board, EVERYTHING, log.since(0), version=2, now=0.0))["gone"] != []
+    assert rows(picture.changed(board, EVERYTHING, log.changes_since(0), version=2, now=0.0))["gone"] != []
 
 
 def test_who_may_not_list_nodes_sees_no_host(board):
     board.set_pod(pod("a", "n1"))
-    seen = rows(picture.whole(board, Sight(namespaces=frozenset({"team"})), version=1, epoch="e", now=0, cluster="c"))
+    seen = rows(
+        picture.whole_picture(board, Sight(namespaces=frozenset({"team"})), version=1, epoch="e", now=0, cluster="c")
+    )
     assert (seen["hosts"], seen["groves"]) == ([], [])
     assert len(seen["holders"]) == 1
 
@@ -176,10 +178,10 @@ def test_who_may_not_list_nodes_sees_no_host(board):
 def test_changes_put_upon_a_picture_give_the_next_picture(board):
     """The rows of changes, put in place as the page does it, are those of a picture made anew."""
     log = Log()
-    log.note(*board.taken(), layout=True)
+    log.record_changes(*board.take_changes(), layout=True)
 
     def taken():
-        return rows(picture.whole(board, EVERYTHING, version=log.version, epoch="e", now=0, cluster="c"))
+        return rows(picture.whole_picture(board, EVERYTHING, version=log.version, epoch="e", now=0, cluster="c"))
 
     before, version = taken(), log.version
     for step in (
@@ -187,11 +189,11 @@ def test_changes_put_upon_a_picture_give_the_next_picture(board):
         lambda: board.set_pod(pod("a", "n1")),
         lambda: host(board, "n2", state=HostState.CORDONED),
         lambda: board.remove_holder("team/work"),
-        lambda: board.remove_pod("team/a"),
+        lambda: board.hide_pod("team/a"),
     ):
         step()
-        log.note(*board.taken())
-    found = rows(picture.changed(board, EVERYTHING, log.since(version), version=log.version, now=0))
+        log.record_changes(*board.take_changes())
+    found = rows(picture.changed(board, EVERYTHING, log.changes_since(version), version=log.version, now=0))
     for index, *rest in found["hosts"]:
         before["hosts"][index][2:] = rest
     holders = {row[0]: row for row in [*before["holders"], *found["holders"]] if row[0] not in found["gone"]}
@@ -203,14 +205,14 @@ def test_changes_put_upon_a_picture_give_the_next_picture(board):
 def test_who_is_too_far_behind_or_saw_another_layout_takes_a_whole_picture():
     log = Log(kept=3)
     for number in range(5):
-        log.note({f"n{number}"}, set(), {})
-    assert log.since(1) is None
-    assert log.since(2).hosts == {"n2", "n3", "n4"}
-    assert log.since(9) is None
-    log.note(set(), set(), {}, layout=True)
-    assert log.since(4) is None
-    assert log.since(6).hosts == set()
-    assert not log.note(set(), set(), {})
+        log.record_changes({f"n{number}"}, set(), {})
+    assert log.changes_since(1) is None
+    assert log.changes_since(2).hosts == {"n2", "n3", "n4"}
+    assert log.changes_since(9) is None
+    log.record_changes(set(), set(), {}, layout=True)
+    assert log.changes_since(4) is None
+    assert log.changes_since(6).hosts == set()
+    assert not log.record_changes(set(), set(), {})
 
 
 def test_what_is_free_in_no_whole_domain_is_stranded(board):

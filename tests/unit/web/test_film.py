@@ -8,13 +8,13 @@ import pytest
 from cli.web.simulated import Recording
 from engine.model import Flavor, Node, PodSet, Policy, TopologyRequest
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup
-from simulator.model import NAMESPACE, Cluster, Job, Placing
-from simulator.model import Policy as SimulationPolicy
+from simulator.model import NAMESPACE, Placing, SimulatedCluster, SimulatedJob
+from simulator.model import SchedulingPolicy as SimulationPolicy
 from simulator.run import Simulation
 from web import film as filmed
 from web import picture
 from web.board import Board
-from web.facts import Holder, Host, HostState
+from web.facts import HolderFacts, Host, HostState
 from web.film import Film
 from web.sight import EVERYTHING
 
@@ -30,7 +30,7 @@ def cluster(nodes=4):
     group = ResourceGroup(
         resources=(GPU,), flavors=(FlavorQuotas(flavor="h100", resources={GPU: Quota(nominal=8 * nodes)}),)
     )
-    return Cluster(
+    return SimulatedCluster(
         flavors=(Flavor(name="h100", levels=(RACK, HOST)),),
         nodes=made,
         queues=(ClusterQueue(name="all", groups=(group,)),),
@@ -41,7 +41,7 @@ def cluster(nodes=4):
 def job(name, arrival, pods, duration=100.0):
     request = TopologyRequest(policy=Policy.REQUIRED, level=RACK)
     pod_set = PodSet(name="main", count=pods, requests={GPU: 8}, topology=request)
-    return Job(name=name, arrival=arrival, duration=duration, pod_sets=(pod_set,), queue="mine")
+    return SimulatedJob(name=name, arrival=arrival, duration=duration, pod_sets=(pod_set,), queue="mine")
 
 
 def recorded(jobs, first=None):
@@ -53,7 +53,9 @@ def recorded(jobs, first=None):
         before = len(recording.film.times) if recording.film else 0
         recording(step)
         if len(recording.film.times) > before:
-            whole = picture.whole(recording.film.board, EVERYTHING, version=0, epoch="", now=step.now, cluster="")
+            whole = picture.whole_picture(
+                recording.film.board, EVERYTHING, version=0, epoch="", now=step.now, cluster=""
+            )
             boards.append(json.loads(whole))
 
     simulation.run(None, watch)
@@ -102,6 +104,6 @@ def test_a_film_ends_before_it_is_too_long(monkeypatch, hosts, most):
     board.hosts = dict.fromkeys(map(str, range(hosts)), Host("n", 0, HostState.READY))
     found = Film(board, "c")
     while not found.full:
-        board.set_holder(Holder("team", "Job", "train", workload="train", count=len(found.times)))
+        board.set_holder(HolderFacts("team", "Job", "train", workload="train", count=len(found.times)))
         found.take_moment(float(len(found.times)))
     assert len(found.times) == most

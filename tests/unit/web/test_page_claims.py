@@ -6,8 +6,8 @@ from support.dra import DRIVER, counters, device, resource_slice
 from support.snapshots import GPU, node
 from support.web_cluster import items
 
-from cli.cluster.dump import Found
-from cli.web.snapshot import Snapshot
+from cli.cluster.dump import FoundObject
+from cli.web.snapshot import ClusterSnapshot
 from crds.constants import Keys
 from crds.graph import zone_number
 from crds.settings import Settings
@@ -15,7 +15,7 @@ from engine.claims.model import PCIE_ROOT
 from kube.pods.devices import ResourceClaim, ResourceSlice
 from ungater import kinds
 from web import inside
-from web.live import Feed
+from web.live import BoardFeed
 from web.sight import EVERYTHING, Sight
 
 RESOURCE = "resource.k8s.io/v1"
@@ -59,8 +59,10 @@ def pod(name, *, namespace="team", on="n", limits=None):
 
 def shown(*bodies, sight=EVERYTHING, name="n"):
     found = [node("n", "r1"), node("other", "r1"), *bodies]
-    snapshot = Snapshot((Found("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made")
-    return inside.machine(snapshot.board, sight, name, *snapshot.inside(name))
+    snapshot = ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made"
+    )
+    return inside.machine(snapshot.board, sight, name, *snapshot.inside_of_host(name))
 
 
 def told(made):
@@ -184,26 +186,30 @@ def test_a_pod_with_claims_and_no_plain_amount_is_on_its_host():
 
 def test_a_claim_that_comes_changes_or_goes_changes_the_host_alone():
     found = [node("n", "r1"), node("other", "r1"), gpus(4), pod("a")]
-    board = Snapshot((Found("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made").board
-    feed = Feed(board, Keys(), lambda _: None)
+    board = ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made"
+    ).board
+    feed = BoardFeed(board, Keys(), lambda _: None)
     states = []
     for body in (claim("c", "gpu-0", pods=["a"]), claim("c", "gpu-3", pods=["a"]), claim("c", 7), None):
-        board.taken()
+        board.take_changes()
         feed.show_object(
             kinds.RESOURCE_CLAIMS, "team/c", msgspec.convert(body, ResourceClaim) if body is not None else None
         )
-        assert board.taken()[0] == ({"n"} if len(states) < 3 else set())
+        assert board.take_changes()[0] == ({"n"} if len(states) < 3 else set())
         states.append([str(one.state) for one in board.devices_on("n", {})[0]])
     assert states == [["held", *["free"] * 3], [*["free"] * 3, "held"], ["free"] * 4, ["free"] * 4]
 
 
 def test_a_slice_that_goes_takes_its_devices_along():
     found = [node("n", "r1"), gpus(4)]
-    board = Snapshot((Found("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made").board
-    board.taken()
-    feed = Feed(board, Keys(), lambda _: None)
+    board = ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made"
+    ).board
+    board.take_changes()
+    feed = BoardFeed(board, Keys(), lambda _: None)
     feed.show_object(kinds.RESOURCE_SLICES, "n-gpus", None)
-    assert board.taken()[0] == {"n"}
+    assert board.take_changes()[0] == {"n"}
     assert board.devices_on("n", {}) == ([], [])
     feed.show_object(kinds.RESOURCE_SLICES, "n-gpus", msgspec.convert(gpus(2), ResourceSlice))
     assert len(board.devices_on("n", {})[0]) == 2
@@ -211,14 +217,16 @@ def test_a_slice_that_goes_takes_its_devices_along():
 
 def test_a_slice_that_names_no_host_any_more_and_cannot_be_read_takes_its_devices_along():
     found = [node("n", "r1"), gpus(4)]
-    board = Snapshot((Found("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made").board
-    board.taken()
+    board = ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made"
+    ).board
+    board.take_changes()
     wrong = gpus(4, nodeName=None, allNodes=True)
     wrong["spec"]["devices"][0]["name"] = 7
-    Feed(board, Keys(), lambda _: None).show_object(
+    BoardFeed(board, Keys(), lambda _: None).show_object(
         kinds.RESOURCE_SLICES, "n-gpus", msgspec.convert(wrong, ResourceSlice)
     )
-    assert board.taken()[0] == {"n"}
+    assert board.take_changes()[0] == {"n"}
     assert board.devices_on("n", {}) == ([], [])
 
 
@@ -227,9 +235,11 @@ def test_where_a_cluster_is_told_by_its_cpus_these_are_no_devices_of_a_zone():
     for one in machine:
         if one["kind"] == "Node":
             del one["status"]["allocatable"][GPU]
-    snapshot = Snapshot((Found("made", b"", 0, None, one, one["kind"]) for one in machine), Settings(), "made")
+    snapshot = ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, one, one["kind"]) for one in machine), Settings(), "made"
+    )
     name = next(one["metadata"]["name"] for one in machine if one["kind"] == "FlexTopo")
-    made = inside.machine(snapshot.board, EVERYTHING, name, *snapshot.inside(name))
+    made = inside.machine(snapshot.board, EVERYTHING, name, *snapshot.inside_of_host(name))
     assert made["resource"] == "cpu"
     assert len(made["zones"]) == 4
     assert made["devices"] == []

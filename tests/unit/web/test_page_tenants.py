@@ -9,9 +9,9 @@ from support.snapshots import DOMAIN, FLAVOR, GPU, RACK, container, foreign, nod
 from support.web_cluster import items
 
 from cli.cluster import dump as dumps
-from cli.cluster.dump import Found
+from cli.cluster.dump import FoundObject
 from cli.web.questions import UNTOLD, ClusterQuestions
-from cli.web.snapshot import Snapshot
+from cli.web.snapshot import ClusterSnapshot
 from clock import SYSTEM
 from crds.settings import Settings
 from web import inside, picture
@@ -40,7 +40,7 @@ def asked(tmp_path, manifest, *cluster, sight):
     path.write_text(yaml.safe_dump_all([FLAVOR, *NODES, *cluster]))
     dump = dumps.read([str(path)])
     questions = ClusterQuestions(lambda: (dump, ()), Settings(), SYSTEM)
-    (answer,) = questions.place(yaml.safe_dump(manifest), "team", sight)["answers"]
+    (answer,) = questions.place_manifest(yaml.safe_dump(manifest), "team", sight)["answers"]
     return answer
 
 
@@ -175,7 +175,9 @@ def test_who_asks_as_if_in_another_namespace_hears_nothing_of_what_is_there(tmp_
 @pytest.fixture(scope="module")
 def busy():
     bodies = items(2, 4, 4, machines=4)
-    return Snapshot((Found("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made")
+    return ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made"
+    )
 
 
 def test_no_answer_about_a_busy_cluster_names_what_others_have(busy):
@@ -188,14 +190,15 @@ def test_no_answer_about_a_busy_cluster_names_what_others_have(busy):
     manifest = yaml.safe_dump(job(64, 8)).replace(f"{DOMAIN}/podset-required-topology: {RACK}", large)
 
     def answers(sight):
-        keys = [key for key in board.holders if sight.names(key.partition("/")[0])]
-        yield picture.whole(board, sight, version=1, epoch="e", now=0.0, cluster="c").decode()
+        keys = [key for key in board.holders if sight.may_name(key.partition("/")[0])]
+        yield picture.whole_picture(board, sight, version=1, epoch="e", now=0.0, cluster="c").decode()
         yield from (
-            json.dumps(inside.machine(board, sight, name, *busy.inside(name)), default=str) for name in board.hosts
+            json.dumps(inside.machine(board, sight, name, *busy.inside_of_host(name)), default=str)
+            for name in board.hosts
         )
         yield json.dumps(questions.queues(sight))
         yield from (json.dumps(questions.explain(key, sight)) for key in keys)
-        yield json.dumps(questions.place(manifest, "speech", sight))
+        yield json.dumps(questions.place_manifest(manifest, "speech", sight))
 
     def named(sight):
         words = {word for text in answers(sight) for word in re.findall(r"[-a-z0-9.]+", text)}

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 from support.web_cluster import items
 
-from cli.cluster.dump import Found
-from cli.web.snapshot import Snapshot
+from cli.cluster.dump import FoundObject
+from cli.web.snapshot import ClusterSnapshot
 from clock import SYSTEM
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
 from localcluster.nodes import BLOCK_LABEL
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 from web import facts
 from web.inside import workload
 from web.picture import HOLDER, holder_row
@@ -20,7 +20,9 @@ from web.picture import HOLDER, holder_row
 @pytest.fixture(scope="module")
 def snapshot():
     bodies = items(2, 3, 4, machines=6)
-    return Snapshot((Found("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made")
+    return ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made"
+    )
 
 
 def read_pod(**metadata):
@@ -44,7 +46,9 @@ def test_all_amounts_of_a_cluster_are_told(snapshot):
 
 def test_a_snapshot_is_as_old_as_its_news_unless_it_was_taken_now(snapshot):
     bodies = items(1, 1, 1)
-    taken = Snapshot((Found("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made", 5e9)
+    taken = ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made", 5e9
+    )
     assert taken.clock(SYSTEM).now() == 5e9, "nothing has happened in it for years"
     assert 0 < snapshot.clock(SYSTEM).now() == snapshot.taken < 5e9
 
@@ -71,7 +75,7 @@ def test_a_workload_tells_what_it_asked_for_and_since_when_it_waits(snapshot):
 
 def test_a_workload_of_which_no_template_is_known_tells_no_request():
     wire = {"metadata": {"name": "w", "namespace": "team"}, "spec": {"podSets": [{"name": "main", "count": 2}]}}
-    found = facts.workload(msgspec.convert(wire, Workload), facts.GPU)
+    found = facts.workload(msgspec.convert(wire, WorkloadObject), facts.GPU)
     assert (found.asked, found.wants, found.reason, found.since) == ((), 0, "Pending", 0.0)
 
 

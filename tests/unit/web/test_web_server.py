@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from support.web_cluster import items
 
-from cli.cluster.dump import Found
+from cli.cluster.dump import FoundObject
 from cli.web.questions import ClusterQuestions, _check
-from cli.web.snapshot import Snapshot
+from cli.web.snapshot import ClusterSnapshot
 from clock import SYSTEM
 from crds.settings import Settings
 from web import server as served
@@ -21,10 +21,10 @@ from web.hub import Hub
 from web.prometheus import Prometheus
 from web.prometheus_api import PrometheusApi
 from web.questions import QuestionError
-from web.server import Page
+from web.server import PageHandlers
 from web.sight import EVERYTHING, Sight
 from web.viewers.doors import LOCAL, Entrance
-from web.viewers.rights import NO_TOKEN, Seen
+from web.viewers.rights import NO_TOKEN, ViewerVerdict
 
 
 class Viewers:
@@ -32,13 +32,13 @@ class Viewers:
 
     def __init__(self):
         self.seen = {
-            "admin": Seen("admin", EVERYTHING),
-            "tenant": Seen("tenant", Sight(True, False, frozenset({"speech"}))),
-            "local": Seen("local", Sight(False, False, frozenset({"speech"}))),
-            "nobody": Seen("nobody", Sight()),
+            "admin": ViewerVerdict("admin", EVERYTHING),
+            "tenant": ViewerVerdict("tenant", Sight(True, False, frozenset({"speech"}))),
+            "local": ViewerVerdict("local", Sight(False, False, frozenset({"speech"}))),
+            "nobody": ViewerVerdict("nobody", Sight()),
         }
 
-    async def of(self, header, _namespaces):
+    async def sight_of_viewer(self, header, _namespaces):
         return self.seen.get((header or "").removeprefix("Bearer "), NO_TOKEN)
 
     async def no_events(self, header, namespace):
@@ -48,7 +48,9 @@ class Viewers:
 @pytest.fixture(scope="module")
 def snapshot():
     bodies = items(4, 4, 8, machines=8)
-    return Snapshot((Found("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made")
+    return ClusterSnapshot(
+        (FoundObject("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made"
+    )
 
 
 class Running:
@@ -95,11 +97,11 @@ async def running(snapshot):
         )
 
     session = aiohttp.ClientSession()
-    page = Page(
+    page = PageHandlers(
         hub,
         viewers,
         questions,
-        inside=snapshot.inside,
+        inside=snapshot.inside_of_host,
         heard=lambda: 0.0,
         keyed=False,
         clock=SYSTEM,
@@ -147,7 +149,7 @@ async def test_a_token_in_the_address_opens_nothing(running):
 async def test_a_tenant_sees_nothing_of_others(running):
     board = running.hub.board
     foreign = [key for key in board.all_holders() if not key.startswith("speech/")]
-    names = {board.holder(key).name for key in foreign} | {key.partition("/")[2] for key in foreign}
+    names = {board.find_holder(key).name for key in foreign} | {key.partition("/")[2] for key in foreign}
     texts = [json.dumps(await running.json("/api/picture", "tenant"))]
     texts += [json.dumps(await running.json(f"/api/host?name={name}", "tenant")) for name in list(board.hosts)[:12]]
     texts.append(json.dumps(await running.json("/api/queues", "tenant")))
@@ -163,11 +165,11 @@ async def test_a_tenant_sees_nothing_of_others(running):
 
 async def test_events_are_for_who_may_list_them(running):
     board = running.hub.board
-    key = next(one for one in board.holders if one.startswith("speech/") and board.pods_of(one))
+    key = next(one for one in board.holders if one.startswith("speech/") and board.pods_of_holder(one))
     told = await running.json(f"/api/events?key={key}")
     assert (told["rows"][0][2:5], told["why"]) == (["Admitted", "Workload", key.partition("/")[2]], "")
     ((asked, subject),) = running.asked
-    assert (asked, subject.namespace, len(subject.pods)) == (key, "speech", len(board.pods_of(key)))
+    assert (asked, subject.namespace, len(subject.pods)) == (key, "speech", len(board.pods_of_holder(key)))
     refused = await running.json(f"/api/events?key={key}", "tenant")
     assert refused == {"rows": [], "why": "you may not list events in namespace speech"}
     assert len(running.asked) == 1
@@ -209,7 +211,7 @@ async def test_changes_come_as_a_stream_and_those_who_are_behind_take_a_whole(ru
         assert (kind, found["version"]) == ("changes", running.hub.version)
         names = [name for grove in board.groves() for name in grove.hosts]
         assert [names[row[0]] for row in found["hosts"]] == ["b2-r1-h1"]
-        board.remove_pod("speech/new")
+        board.hide_pod("speech/new")
         running.hub.publish()
         assert (await running.event(answer))[0] == "changes"
     for path in ("?since=0&epoch=other", "?since=-1", "?since=99999999", "?since=x&epoch=" + running.hub.epoch):
@@ -223,7 +225,7 @@ async def test_who_loses_his_rights_loses_his_stream(running, monkeypatch):
     monkeypatch.setattr(served, "BEAT_SECONDS", 0.05)
     async with running.stream() as answer:
         await running.event(answer)
-        running.viewers.seen["admin"] = Seen("admin", Sight())
+        running.viewers.seen["admin"] = ViewerVerdict("admin", Sight())
         async with asyncio.timeout(5):
             await answer.content.read()
     assert running.page.viewers == 0

@@ -35,7 +35,7 @@ class Clients:
 def test_the_one_that_has_been_idle_longest_goes_first():
     clients = Clients(4)
     places = {name: clients.known(name, at) for at, name in enumerate("abcd")}
-    places["a"].asks(10)
+    places["a"].begin_request(10)
     places["a"].answered(10, known=True)  # it was used again
     assert clients.come("e", 11)
     assert clients.come("f", 11)
@@ -47,7 +47,7 @@ def test_one_in_the_middle_of_a_request_is_not_idle():
     clients = Clients(4)
     places = [clients.known(name, 0) for name in "abcd"]
     for place in places[:3]:
-        place.asks(100)
+        place.begin_request(100)
     assert clients.come("e", 100.5)
     assert clients.gone == ["d"]
     assert clients.come("f", 100.5) is None, "nobody is idle: it waits"
@@ -56,7 +56,7 @@ def test_one_in_the_middle_of_a_request_is_not_idle():
 def test_one_that_keeps_us_waiting_goes_before_one_that_is_idle():
     clients = Clients(4)
     slow = [clients.known(name, 0) for name in "abcd"][1]
-    slow.asks(100)
+    slow.begin_request(100)
     assert clients.come("e", 100 + GRACE_SECONDS)
     assert (clients.gone, clients.why) == (["b"], [Why.SLOW])
 
@@ -88,7 +88,7 @@ def test_a_newcomer_waits_where_nobody_is_slow_or_idle_and_is_told_when_there_is
     clients, told = Clients(4), []
     first, second = clients.come("a", 0), clients.come("b", 0.25)
     assert clients.come("c", 0.5) is None
-    assert clients.crowd.wait(0.5) == GRACE_SECONDS - 0.5
+    assert clients.crowd.seconds_to_wait(0.5) == GRACE_SECONDS - 0.5
     clients.crowd.await_room(lambda: told.append(1))
     first.answered(0.6, known=True)
     assert told == [1]
@@ -107,7 +107,7 @@ def test_where_newcomers_have_had_to_wait_for_long_nobody_has_much_time():
     waited = []
     while now < 2 * PATIENCE_SECONDS:
         if clients.come(str(now), now) is None:
-            waited.append(clients.crowd.wait(now))
+            waited.append(clients.crowd.seconds_to_wait(now))
             now += waited[-1]
     assert waited[0] == GRACE_SECONDS
     assert waited[-1] == pytest.approx(SHORT_GRACE_SECONDS)
@@ -118,7 +118,7 @@ def test_one_that_we_have_not_come_to_is_not_slow_for_a_while():
     clients.come("a", 0, unread=lambda: True)
     heard = clients.come("b", 0.1, unread=lambda: True)
     assert clients.come("c", 3) is None
-    heard.heard()  # what it sends now is not its first
+    heard.mark_read()  # what it sends now is not its first
     assert clients.come("c", 3)
     assert clients.gone == ["b"]
     assert clients.come("d", OURS_SECONDS)
@@ -128,13 +128,13 @@ def test_one_that_we_have_not_come_to_is_not_slow_for_a_while():
 def test_of_those_that_send_large_bodies_the_one_that_began_first_goes():
     clients = Clients(16, most_bytes=10 * LARGE_BYTES)
     places = [clients.come(name, at) for at, name in enumerate("abcd")]
-    places[0].holds(LARGE_BYTES - 1)  # too little to matter
+    places[0].begin_body(LARGE_BYTES - 1)  # too little to matter
     for place in places[1:]:
-        place.holds(4 * LARGE_BYTES)
+        place.begin_body(4 * LARGE_BYTES)
     assert (clients.gone, clients.why) == (["b"], [Why.BODIES])
     places[2].answered(5, known=True)
     assert clients.crowd.held == 5 * LARGE_BYTES - 1
-    places[3].holds(11 * LARGE_BYTES)
+    places[3].begin_body(11 * LARGE_BYTES)
     assert clients.gone == ["b", "d"], "where there is no other, the one that is too large itself"
     places[0].leave_crowd()
     assert clients.crowd.held == 0
@@ -143,7 +143,7 @@ def test_of_those_that_send_large_bodies_the_one_that_began_first_goes():
 def test_small_bodies_have_nobody_go():
     clients = Clients(64, most_bytes=LARGE_BYTES)
     for number in range(32):
-        clients.come(str(number), 0).holds(LARGE_BYTES - 1)
+        clients.come(str(number), 0).begin_body(LARGE_BYTES - 1)
     assert not clients.gone
 
 
@@ -160,8 +160,8 @@ def test_what_is_counted_is_what_is_there(seed):
                 if (new := clients.come("x", now)) is not None:
                     places.append(new)
             case 2 if place:
-                place.asks(now)
-                place.holds(dice.randrange(3 * LARGE_BYTES))
+                place.begin_request(now)
+                place.begin_body(dice.randrange(3 * LARGE_BYTES))
             case 3 if place:
                 place.answered(now, known=dice.random() < 0.7)
             case 4 if place:
@@ -215,7 +215,7 @@ class Attack:
 
     def call(self, now, began):
         if self.kept and self.connection in self.crowd._places:
-            self.connection.asks(now)
+            self.connection.begin_request(now)
             self.connection.answered(now, known=True)
             self.taken[began] = now - began
         elif len(self.queue) < QUEUE:
@@ -246,7 +246,7 @@ class Attack:
             if place is None:
                 self.crowd.await_room(self.room)
                 self.waits = True
-                self.at(now + self.crowd.wait(now), self.look)
+                self.at(now + self.crowd.seconds_to_wait(now), self.look)
             elif (began := self.queue.popleft()) is not None:
                 self.at(now + NEEDS_SECONDS, self.whole, began, place)
 

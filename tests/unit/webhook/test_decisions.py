@@ -24,15 +24,17 @@ from support.reviews import (
 
 from crds.constants import Keys
 from webhook import memo
-from webhook.checks import Route
-from webhook.memo import Decisions
-from webhook.mutate import Rules, mutate_job, mutate_pod
-from webhook.objects import Job, Pod
+from webhook.checks import QueueRoute
+from webhook.memo import DecisionMemo
+from webhook.mutate import MutationRules, mutate_job, mutate_pod
+from webhook.objects import ReviewedJob, ReviewedPod
 
-RULES = Rules(Keys(), FLAVORS, {("a", "q"): Route("cq", ("tas",)), ("b", "q"): Route("cq", (), "it is on hold")})
+RULES = MutationRules(
+    Keys(), FLAVORS, {("a", "q"): QueueRoute("cq", ("tas",)), ("b", "q"): QueueRoute("cq", (), "it is on hold")}
+)
 STRICT = msgspec.structs.replace(RULES, require_queue=True)
 KEPT = [
-    Decisions(rules, lambda decision: decision) for rules in (RULES, STRICT)
+    DecisionMemo(rules, lambda decision: decision) for rules in (RULES, STRICT)
 ]  # shared: examples find what others left
 
 OTHERS = (
@@ -98,36 +100,36 @@ def decode(value, kind):
 @settings(max_examples=600)
 @given(pods, st.sampled_from([RULES, STRICT]))
 def test_of_a_pod(value, rules):
-    pod = decode(value, Pod)
-    assert KEPT[rules.require_queue].on_pod(pod) == mutate_pod(pod, rules)
+    pod = decode(value, ReviewedPod)
+    assert KEPT[rules.require_queue].decide_pod(pod) == mutate_pod(pod, rules)
 
 
 @settings(max_examples=600)
 @given(jobs, st.sampled_from([RULES, STRICT]))
 def test_of_a_job(value, rules):
-    job = decode(value, Job)
+    job = decode(value, ReviewedJob)
     assert KEPT[rules.require_queue].on_job(job) == mutate_job(job, rules)
 
 
 @given(jobs, jobs)
 def test_of_an_update(old, new):
-    before, after = decode(old, Job), decode(new, Job)
+    before, after = decode(old, ReviewedJob), decode(new, ReviewedJob)
     assert KEPT[False].on_job(after, "UPDATE", before) == mutate_job(after, RULES, "UPDATE", before)
 
 
 def test_pods_that_differ_elsewhere_share_one():
     made = []
-    kept = Decisions(RULES, lambda decision: made.append(decision) or decision)
+    kept = DecisionMemo(RULES, lambda decision: made.append(decision) or decision)
     for number in range(10):
-        kept.on_pod(decode(make_pod({REQUIRE: RACK, "example.com/n": str(number)}, name=f"p{number}"), Pod))
+        kept.decide_pod(decode(make_pod({REQUIRE: RACK, "example.com/n": str(number)}, name=f"p{number}"), ReviewedPod))
     assert len(made) == 1
 
 
 def test_what_is_kept_stays_small(monkeypatch):
     monkeypatch.setattr(memo, "MAX_ENTRIES", 8)
-    kept = Decisions(RULES, lambda decision: decision)
+    kept = DecisionMemo(RULES, lambda decision: decision)
     for letter in string.ascii_letters:
-        kept.on_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter}), Pod))
-        kept.on_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter * 3000}), Pod))
+        kept.decide_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter}), ReviewedPod))
+        kept.decide_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter * 3000}), ReviewedPod))
         assert len(kept._kept) <= 8
         assert all(len(repr(key)) <= memo.MAX_CHARACTERS for key in kept._kept)

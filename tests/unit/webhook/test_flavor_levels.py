@@ -18,11 +18,11 @@ def flavor(**topology):
 async def test_names_that_are_added_to_a_flavor_are_a_new_offer():
     levels = FlavorLevels(None, SYSTEM)
     levels._known.set()
-    assert levels.current().flavors == {}
+    assert levels.current_offer().flavors == {}
 
     def hears(new):
         levels._on_flavor(Event(EventKind.MODIFIED, "gpu", None, new))
-        return levels.current()
+        return levels.current_offer()
 
     plain = hears(flavor(levels=(BLOCK, RACK)))
     assert (plain.flavors, plain.names.level("rack")) == ({"gpu": (BLOCK, RACK)}, "rack")

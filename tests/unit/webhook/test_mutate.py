@@ -27,19 +27,19 @@ from support.reviews import (
 
 from crds.constants import Keys
 from crds.levels import LevelNames
-from webhook.checks import Route
-from webhook.mutate import Rules, mutate_job, mutate_pod
-from webhook.objects import Job, Pod
+from webhook.checks import QueueRoute
+from webhook.mutate import MutationRules, mutate_job, mutate_pod
+from webhook.objects import ReviewedJob, ReviewedPod
 
-RULES = Rules(Keys(), FLAVORS)
-QUEUED = Rules(
+RULES = MutationRules(Keys(), FLAVORS)
+QUEUED = MutationRules(
     Keys(),
     {**FLAVORS, "zoned": ("cloud.example/zone",)},
     {
-        ("ns", "team-a"): Route("gpu", ("tas",)),
-        ("ns", "team-b"): Route("cpu", ("plain",)),
-        ("ns", "held"): Route("gpu", ("tas",), "it is on hold (stopPolicy Hold)"),
-        ("ns", "orphan"): Route("gone", None, "its ClusterQueue gone does not exist"),
+        ("ns", "team-a"): QueueRoute("gpu", ("tas",)),
+        ("ns", "team-b"): QueueRoute("cpu", ("plain",)),
+        ("ns", "held"): QueueRoute("gpu", ("tas",), "it is on hold (stopPolicy Hold)"),
+        ("ns", "orphan"): QueueRoute("gone", None, "its ClusterQueue gone does not exist"),
     },
 )
 SPELLINGS = {
@@ -56,11 +56,11 @@ def decode(obj, kind):
 
 
 def decide_job(job, rules=RULES, operation="CREATE", old=None):
-    return mutate_job(decode(job, Job), rules, operation, None if old is None else decode(old, Job))
+    return mutate_job(decode(job, ReviewedJob), rules, operation, None if old is None else decode(old, ReviewedJob))
 
 
 def decide_pod(pod, rules=RULES):
-    return mutate_pod(decode(pod, Pod), rules)
+    return mutate_pod(decode(pod, ReviewedPod), rules)
 
 
 def plain(decision):
@@ -176,8 +176,8 @@ def test_levels_are_those_of_the_queues_flavors():
 
 
 def test_a_level_that_only_some_of_the_queues_flavors_have_is_told():
-    queues = {("ns", "team-a"): Route("gpu", ("tas", "zoned"))}
-    rules = Rules(Keys(), {**FLAVORS, "zoned": ("cloud.example/zone",), "other": (RACK,)}, queues)
+    queues = {("ns", "team-a"): QueueRoute("gpu", ("tas", "zoned"))}
+    rules = MutationRules(Keys(), {**FLAVORS, "zoned": ("cloud.example/zone",), "other": (RACK,)}, queues)
     decision = decide_job(make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"}, namespace="ns"), rules)
     assert [warning for warning in decision.warnings if "of ResourceFlavor tas only, of 2" in warning]
 
@@ -208,7 +208,7 @@ def test_a_name_that_no_queue_can_have_is_refused():
 
 def test_before_the_queues_are_known_a_job_is_suspended_and_gated_all_the_same():
     job = make_job(labels={QUEUE: "team-a"}, namespace="ns")
-    decision = decide_job(job, Rules(Keys(), None))
+    decision = decide_job(job, MutationRules(Keys(), None))
     after = patched(job, plain(decision))
     assert after["spec"]["suspend"]
     assert after["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
@@ -344,7 +344,7 @@ def test_auto_stays_auto():
 
 
 def test_another_domain_reads_and_writes_its_own_keys_only():
-    rules = Rules(Keys("topogate.dev"), FLAVORS)
+    rules = MutationRules(Keys("topogate.dev"), FLAVORS)
     assert plain(decide_job(make_job({REQUIRE: RACK}), rules)) == []
     job = make_job({"topogate.dev/require-topology": RACK})
     after = patched(job, plain(decide_job(job, rules)))
@@ -378,12 +378,12 @@ def test_a_wrong_level_is_refused_with_the_right_ones():
 
 
 def test_without_flavors_one_is_asked_for():
-    assert "create one first" in refusal(decide_job(make_job({REQUIRE: RACK}), Rules(Keys(), {})))
+    assert "create one first" in refusal(decide_job(make_job({REQUIRE: RACK}), MutationRules(Keys(), {})))
 
 
 def test_unknown_flavors_let_it_pass_gated_with_a_warning():
     job = make_job({REQUIRE: "cloud.example/row"})
-    decision = decide_job(job, Rules(Keys(), None))
+    decision = decide_job(job, MutationRules(Keys(), None))
     assert patched(job, plain(decision))["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
     assert any("not checked" in warning for warning in decision.warnings)
 
@@ -535,7 +535,7 @@ def test_a_person_is_warned(job, warning):
 
 
 def test_a_level_that_only_some_flavors_have_is_told():
-    rules = Rules(Keys(), {**FLAVORS, "flat": (HOST,)})
+    rules = MutationRules(Keys(), {**FLAVORS, "flat": (HOST,)})
     assert any("of ResourceFlavor tas only" in text for text in decide_job(make_job({REQUIRE: RACK}), rules).warnings)
     assert decide_job(make_job({REQUIRE: HOST}, parallelism=1), rules).warnings == ()
 
@@ -599,8 +599,8 @@ def owned_by(obj, kind, api_version):
 
 def test_a_pod_of_a_stamped_job_is_left_alone_even_where_the_flavor_is_gone():
     pod = make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=[GATE])
-    assert plain(decide_pod(owned_by(pod, "Job", "batch/v1"), Rules(Keys(), {}))) == []
-    assert "create one first" in refusal(decide_pod(make_pod({REQUIRE: RACK}), Rules(Keys(), {})))
+    assert plain(decide_pod(owned_by(pod, "Job", "batch/v1"), MutationRules(Keys(), {}))) == []
+    assert "create one first" in refusal(decide_pod(make_pod({REQUIRE: RACK}), MutationRules(Keys(), {})))
 
 
 @pytest.mark.parametrize("owner", [None, ("Job", "made.up/v1"), ("Job", "batch/v1beta1"), ("StatefulSet", "apps/v1")])
@@ -608,11 +608,11 @@ def test_a_pod_that_was_gated_by_another_than_a_job_is_reviewed_like_any(owner):
     pod = make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=[GATE])
     if owner is not None:
         owned_by(pod, *owner)
-    assert "create one first" in refusal(decide_pod(pod, Rules(Keys(), {})))
+    assert "create one first" in refusal(decide_pod(pod, MutationRules(Keys(), {})))
 
 
 def test_a_pod_is_not_touched_by_updates():
-    assert plain(mutate_pod(decode(make_pod({REQUIRE: RACK}), Pod), RULES, "UPDATE")) == []
+    assert plain(mutate_pod(decode(make_pod({REQUIRE: RACK}), ReviewedPod), RULES, "UPDATE")) == []
 
 
 levels = st.sampled_from([BLOCK, RACK, HOST, "auto", "cloud.example/row", "", "not a key"])
@@ -755,7 +755,7 @@ def test_a_job_that_gives_up_request_and_gate_together_is_a_plain_one():
 
 # -- a queue is compulsory ------------------------------------------------------------------------------------
 
-STRICT = Rules(Keys(), FLAVORS, require_queue=True)
+STRICT = MutationRules(Keys(), FLAVORS, require_queue=True)
 
 
 @pytest.mark.parametrize(
@@ -832,7 +832,7 @@ def test_a_total_on_a_pod_that_belongs_to_nothing_is_told_to_mean_nothing():
     assert not told(owned_by(make_pod({REQUIRE: RACK, total: "16"}), "PyTorchJob", "kubeflow.org/v1"))
 
 
-NAMED = Rules(Keys(), FLAVORS, names=LevelNames.read([("tas", FLAVORS["tas"], {"rack": RACK, "node": HOST})]))
+NAMED = MutationRules(Keys(), FLAVORS, names=LevelNames.read([("tas", FLAVORS["tas"], {"rack": RACK, "node": HOST})]))
 
 
 def test_a_level_by_its_name_is_stamped_as_it_was_written():
@@ -846,8 +846,8 @@ def test_a_level_by_its_name_is_stamped_as_it_was_written():
 def test_a_name_that_two_pools_give_to_different_levels_means_that_of_the_queues_pool():
     flavors = {**FLAVORS, "eks": ("layer-3", HOST)}
     names = LevelNames.read([("tas", FLAVORS["tas"], {"rack": RACK}), ("eks", flavors["eks"], {"rack": "layer-3"})])
-    queues = {("ns", "one"): Route("one", ("tas",)), ("ns", "both"): Route("both", ("tas", "eks"))}
-    rules = Rules(Keys(), flavors, queues, names=names)
+    queues = {("ns", "one"): QueueRoute("one", ("tas",)), ("ns", "both"): QueueRoute("both", ("tas", "eks"))}
+    rules = MutationRules(Keys(), flavors, queues, names=names)
     for make, decide in ((make_job, decide_job), (make_pod, decide_pod)):
 
         def submitted(queue, make=make):

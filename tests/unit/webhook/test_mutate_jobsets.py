@@ -24,14 +24,14 @@ from support.reviews import (
 from crds.constants import GPU_LINK, NUMA_POLICY, Keys
 from crds.levels import LevelNames
 from webhook.jobsets import mutate_jobset
-from webhook.mutate import UNTOUCHED, Rules
-from webhook.objects import JobSet
+from webhook.mutate import UNTOUCHED, MutationRules
+from webhook.objects import ReviewedJobSet
 
-RULES = Rules(Keys(DOMAIN), FLAVORS)
+RULES = MutationRules(Keys(DOMAIN), FLAVORS)
 
 
 def decode(obj):
-    return msgspec.json.decode(msgspec.json.encode(obj), type=JobSet)
+    return msgspec.json.decode(msgspec.json.encode(obj), type=ReviewedJobSet)
 
 
 def decide(obj, operation="CREATE", old=None):
@@ -221,7 +221,7 @@ def test_the_pods_that_run_at_once_count():
 
 
 def test_one_that_asks_and_names_no_queue_is_refused_where_one_is_required():
-    strict = Rules(Keys(DOMAIN), FLAVORS, require_queue=True)
+    strict = MutationRules(Keys(DOMAIN), FLAVORS, require_queue=True)
     asks = make_jobset()
     templates(asks)[1]["metadata"]["annotations"] = {PREFER: RACK}
     for jobset in (asks, make_jobset({REQUIRE: RACK})):
@@ -287,7 +287,7 @@ def test_jobs_of_one_are_managed_by_nobody_else():
 
 def test_levels_by_name_are_stamped_as_they_were_written_into_every_replicated_job():
     names = LevelNames.read([("tas", FLAVORS["tas"], {"shelf": RACK})])
-    named = Rules(Keys(DOMAIN), FLAVORS, names=names)
+    named = MutationRules(Keys(DOMAIN), FLAVORS, names=names)
     jobset = make_jobset({REQUIRE: "shelf"})
     decision = mutate_jobset(decode(jobset), named, "CREATE", None)
     made = patched(jobset, msgspec.to_builtins(decision.patch))

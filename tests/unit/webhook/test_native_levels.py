@@ -8,12 +8,12 @@ from support.reviews import BLOCK, FLAVORS, GATE, PREFER, QUEUE, RACK, REQUIRE, 
 
 from crds.constants import Keys
 from crds.levels import LevelNames
-from webhook.checks import Route
-from webhook.memo import Decisions
-from webhook.mutate import Rules, mutate_job
-from webhook.objects import Job
+from webhook.checks import QueueRoute
+from webhook.memo import DecisionMemo
+from webhook.mutate import MutationRules, mutate_job
+from webhook.objects import ReviewedJob
 
-RULES = Rules(Keys(), FLAVORS, {("ns", "team-a"): Route("gpu", ("tas",))})
+RULES = MutationRules(Keys(), FLAVORS, {("ns", "team-a"): QueueRoute("gpu", ("tas",))})
 FIELD = "spec.scheduling.schedulingConstraints.topology[0].key"
 
 
@@ -23,7 +23,7 @@ def scheduling(*levels):
 
 def read(annotations, *levels, **more):
     body = make_job(annotations, scheduling=scheduling(*levels), namespace="ns", **more)
-    return msgspec.json.decode(json.dumps(body), type=Job)
+    return msgspec.json.decode(json.dumps(body), type=ReviewedJob)
 
 
 @pytest.mark.parametrize("annotations", [{REQUIRE: RACK}, {PREFER: RACK}, {UNCONSTRAINED: "true"}])
@@ -40,7 +40,7 @@ def test_another_level_is_refused_and_both_are_named(key, level):
 
 
 def test_a_level_may_be_asked_for_by_its_name_in_the_annotation():
-    rules = Rules(Keys(), FLAVORS, names=LevelNames.read([("tas", FLAVORS["tas"], {"rack": RACK})]))
+    rules = MutationRules(Keys(), FLAVORS, names=LevelNames.read([("tas", FLAVORS["tas"], {"rack": RACK})]))
     assert mutate_job(read({REQUIRE: "rack"}, RACK), rules).denied is None
     assert f'"rack" contradicts {FIELD}' in mutate_job(read({REQUIRE: "rack"}, BLOCK), rules).denied.message
 
@@ -58,7 +58,7 @@ def test_it_is_no_request_by_itself():
 
 
 def test_what_was_decided_of_a_job_without_it_is_not_taken_for_one_with_it():
-    decisions = Decisions(RULES, lambda decision: decision)
+    decisions = DecisionMemo(RULES, lambda decision: decision)
     assert decisions.on_job(read({REQUIRE: BLOCK})).denied is None
     assert decisions.on_job(read({REQUIRE: BLOCK}, RACK)).denied is not None
     assert decisions.on_job(read({REQUIRE: BLOCK})).denied is None

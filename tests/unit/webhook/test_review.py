@@ -7,10 +7,10 @@ from support.reviews import FLAVORS, RACK, REQUIRE, answer_of, make_job, make_jo
 
 from crds.constants import Keys
 from webhook import large
-from webhook.mutate import Rules
+from webhook.mutate import MutationRules
 from webhook.review import Rulebook, for_jobs, for_jobsets, for_pods
 
-RULES = Rulebook(Rules(Keys(), FLAVORS))
+RULES = Rulebook(MutationRules(Keys(), FLAVORS))
 REVIEWERS = {"Job": for_jobs(), "JobSet": for_jobsets(), "Pod": for_pods()}
 
 

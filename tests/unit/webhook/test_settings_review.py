@@ -9,7 +9,7 @@ from support.webhook_server import client_of, serving
 from crds.constants import Keys
 from crds.settings import Settings
 from serving.live_settings import SettingsChange
-from webhook.mutate import Rules
+from webhook.mutate import MutationRules
 from webhook.review import Reply, Rulebook, for_settings
 from webhook.server import SETTINGS_PATH
 
@@ -27,7 +27,7 @@ def review(text, old=None, manager="kubectl-edit", **fields):
 
 
 def answer(body):
-    return answer_of(for_settings(DOMAIN).answer(body, Rulebook(Rules(Keys(DOMAIN), None))))
+    return answer_of(for_settings(DOMAIN).answer(body, Rulebook(MutationRules(Keys(DOMAIN), None))))
 
 
 def judged(body):

@@ -46,7 +46,9 @@ class Admissions:
 
     def enqueue_entry(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Have a job wait for a place, or for more or other ones."""
-        self._reservations.submit(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry), until=until)
+        self._reservations.submit(
+            entry, self._pod_sets.wish(entry), self._pod_sets.priority_of_entry(entry), until=until
+        )
         if entry.admission is not None:
             self._reservations.want(entry)
         self._signal()
@@ -96,7 +98,9 @@ class Admissions:
             return
         if not observed.active:
             return  # it waits no more: the plan is removed when it is looked at
-        workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        workload = self._reservations.workload(
+            entry, self._pod_sets.wish(entry), self._pod_sets.priority_of_entry(entry)
+        )
         # The plan of a workload that waits and the plan for growth look alike; its stored admission tells them apart.
         if observed.admission is None:
             self._reservations.nominate(entry, observed.nomination, workload)
@@ -122,12 +126,14 @@ class Admissions:
             return
         # Noted before it is replaced: with less than before, somebody else may be helped.
         before = entry.grant
-        workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        workload = self._reservations.workload(
+            entry, self._pod_sets.wish(entry), self._pod_sets.priority_of_entry(entry)
+        )
         # Held before its pods are charged: a pod claims a slot, and without one it would count beside it.
         self._reservations.restore_admission(entry, admission, workload)
         entry.shrink(None)
         for pod in entry.pods.values():
-            self._charges.charge(pod)
+            self._charges.charge_pod(pod)
             self._left_pods.pay(pod, entry)
         # After its own pods have their places: pods that left it keep one only where one is free.
         self._left_pods.judge(entry)
@@ -140,23 +146,23 @@ class Admissions:
             self._queues.gave_back(self._state, before)
             self._core.queue_inadmissible(())
 
-    def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
+    def store_admission(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """The admission is stored: from here on pods may go."""
         # Held before its pods are charged: the charge of a pod asks which slots there are.
-        self._reservations.admit(entry, admission, grant)
+        self._reservations.admit_reserved(entry, admission, grant)
         entry.forget_refusal()
         for pod in entry.pods.values():
             if pod.spec.node_name:
-                self._charges.charge(pod)
+                self._charges.charge_pod(pod)
             self._left_pods.pay(pod, entry)
         self._left_pods.judge(entry)
 
-    def free(self, entry: WorkloadEntry) -> None:
+    def release_job(self, entry: WorkloadEntry) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
         victims = self._reservations.victims_of(entry.key)
         # Before the slots are freed: pods that run by them are remembered with the quota that they run by.
         self._clear(entry)
-        if self._reservations.free(entry):
+        if self._reservations.release_reservations(entry):
             self._core.queue_inadmissible(())
         self.stand_down(victims)
         # After all is given back: pods that run on are charged by themselves, so that nothing runs unpaid.
@@ -167,7 +173,7 @@ class Admissions:
         """Give back all that is held for the job; it waits again, not before ``until``."""
         victims = self._reservations.victims_of(entry.key)
         self._clear(entry)
-        entry.refuse(None)
+        entry.set_refusal(None)
         self._reservations.release_and_requeue(entry, until)
         self._core.queue_inadmissible(())
         self.stand_down(victims)
@@ -178,7 +184,7 @@ class Admissions:
         for pod in entry.pods.values():
             self._left_pods.pay(pod, entry)
             if not pod.spec.node_name:
-                self._charges.charge(pod)
+                self._charges.charge_pod(pod)
         self._left_pods.judge(entry)
 
     def _clear(self, entry: WorkloadEntry) -> None:

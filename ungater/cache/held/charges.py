@@ -45,28 +45,30 @@ class Charges:
         self._claimed = claimed
         self._overdrawn: set[str] = set()  # nodes of which pods took more than there was beside the slots
 
-    def charge(self, pod: objects.Pod) -> None:
+    def charge_pod(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
             # Its workload is gone while it is on its way: without a
             # charge its node would be given away before it arrives.
             if node := self._heads_for(pod):
-                attached, devices = self._volumes.attached(pod), self._claimed.missing(pod)
-                self._charge_node(convert.pod(_bound(pod, node), self._scheduler, attached=attached, devices=devices))
+                attached, devices = self._volumes.attached(pod), self._claimed.unknown_devices(pod)
+                self._charge_node(
+                    convert.pod(_pod_on_node(pod, node), self._scheduler, attached=attached, devices=devices)
+                )
             elif objects.key(pod) in self._state.pods:
-                self.give_back(pod)
+                self.discharge_pod(pod)
             return
         if finished(pod):
-            self.give_back(pod)
+            self.discharge_pod(pod)
             return
         node = pod.spec.node_name
         # Read before the pod is charged: they say whether it is new, and what its charge changes.
         came, unrecorded = objects.key(pod) not in self._state.pods, self._state.unrecorded(node)
         try:
-            shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
+            shape, placement = self._topologies.placement_of_pod(pod, self._placement_sent(pod))
             observed = placement is not None and self._topologies.observed(pod)
             claim, attached = self._claim(pod), self._volumes.attached(pod)
-            devices = self._claimed.missing(pod)
+            devices = self._claimed.unknown_devices(pod)
             made = convert.pod(
                 pod,
                 self._scheduler,
@@ -81,7 +83,7 @@ class Charges:
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self._guard.failed("pod", objects.key(pod), error)
             less = self._charge_node(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
-        entry = self._entries.of_pod(pod)
+        entry = self._entries.entry_of_pod(pod)
         makes_room = came and entry is not None and self._smaller_than_growth(entry, pod)
         has_claims = bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
         makes_room |= came and has_claims  # its slot kept devices beside those that it has by now
@@ -99,9 +101,9 @@ class Charges:
         slots there are to be looked at.
         """
         known = self._core.live and pod.node in self._state.nodes
-        before = self._state.free(pod.node) if known else {}
+        before = self._state.free_on_node(pod.node) if known else {}
         self._state.set_pod(pod)
-        after = self._state.free(pod.node) if known else {}
+        after = self._state.free_on_node(pod.node) if known else {}
         # Below zero, and further below than before: a node that is as short as before is not named again.
         if any(amount < min(0, before.get(name, 0)) for name, amount in after.items()):
             self._overdrawn.add(pod.node)
@@ -129,7 +131,7 @@ class Charges:
         # A tenant may write any host name into a selector: only pods that carry our mark and no gate count.
         if self._keys.workload not in (meta.annotations or {}) or is_gated(pod, self._keys.gate) or finished(pod):
             return ""
-        entry, node = self._entries.of_pod(pod), self._state.nodes.get(host)
+        entry, node = self._entries.entry_of_pod(pod), self._state.nodes.get(host)
         # Its workload still holds its slot, and with it the room: charged as well, it would count twice.
         kept = entry is not None and self.marked(entry, pod)
         return "" if kept or node is None or meta.deletion_timestamp is not None else host
@@ -139,8 +141,8 @@ class Charges:
         if not self._queues.rules.pods:
             return
         key = objects.key(pod)
-        spared = self._class_rules.spares(pod) or not may_be_evicted(pod, self._keys)
-        if self._entries.of_pod(pod) is not None or spared:
+        spared = self._class_rules.is_protected(pod) or not may_be_evicted(pod, self._keys)
+        if self._entries.entry_of_pod(pod) is not None or spared:
             self._queues.remove_pod(key)
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
             # A pod that ends does not come here: it becomes no candidate,
@@ -163,7 +165,7 @@ class Charges:
             if pod.spec.node_name and not finished(pod) and not self._core.dead(pod.spec.node_name):
                 self._queues.leaving.pod_stops(objects.key(pod))
 
-    def give_back(self, pod: objects.Pod) -> None:
+    def discharge_pod(self, pod: objects.Pod) -> None:
         """A pod takes nothing any more."""
         self._queues.unbind(objects.key(pod))
         self._queues.leaving.pod_gone(objects.key(pod))
@@ -172,8 +174,8 @@ class Charges:
             self._state.cluster.devices.pod_ended(objects.key(pod))
         charged = self._state.pods.get(objects.key(pod))
         if charged is not None and self._state.remove_pod(charged.key):
-            self._mismatches.changed(charged.node, self._entries.values())
-            self._refusals.changed(charged.node, self._entries.values())
+            self._mismatches.shorten_backoff(charged.node, self._entries.values())
+            self._refusals.shorten_backoff(charged.node, self._entries.values())
             # With anti-affinity its end may open whole domains, in any flavor.
             self._core.queue_inadmissible(None if _keeps_off(pod) else self._state.flavors_on(charged.node))
 
@@ -182,33 +184,33 @@ class Charges:
         # Arrivals matter only inside nodes: without zones and devices every pod is spared the walk below.
         if not (self._state.machines or self._state.cluster.devices.published):
             return
-        entry, node = self._entries.of_pod(pod), pod.spec.node_name
+        entry, node = self._entries.entry_of_pod(pod), pod.spec.node_name
         slots = entry.slots_of(pod) if entry is not None and not node else None
         if entry is not None and slots is not None and not is_gated(pod, self._keys.gate):
             index = slots.of_selector(pod.spec.node_selector) if self.marked(entry, pod) else None
             node = slots.slots[index].node if index is not None else ""
         if node:
-            self._in_flight.saw(entry, pod, node)
+            self._in_flight.record_arrival(entry, pod, node)
 
     def _placement_sent(self, pod: objects.Pod) -> NumaPlacement | None:
-        entry = self._entries.of_pod(pod)
+        entry = self._entries.entry_of_pod(pod)
         if entry is None:
             return None
         expectation = entry.expectations.get(pod.metadata.uid)
         # A pod that changed places with another one runs by the other's placement, not by that of its own patch.
         return entry.swaps.get(pod.metadata.uid) or (expectation.placement if expectation is not None else None)
 
-    def settle(self, entry: WorkloadEntry, pod: objects.Pod) -> None:
+    def recharge_pods(self, entry: WorkloadEntry, pod: objects.Pod) -> None:
         """Pods may come to their node in another order than was foreseen."""
         placement_exchange.arrive(entry, pod)
         other = placement_exchange.settle(
-            self._state, entry, pod, self._stores.pods_on(pod.spec.node_name), self._entries.of_pod
+            self._state, entry, pod, self._stores.pods_on(pod.spec.node_name), self._entries.entry_of_pod
         )
         if other is not None:
-            self.charge(other)
+            self.charge_pod(other)
 
     def _claim(self, pod: objects.Pod) -> tuple[str, str] | None:
-        entry = self._entries.of_pod(pod)
+        entry = self._entries.entry_of_pod(pod)
         if entry is None or not entry.slots_in or not self.marked(entry, pod):
             return None
         slots = entry.slots_of(pod)
@@ -222,7 +224,7 @@ class Charges:
         return mark_of(pod, self._keys) == entry.job.workload
 
 
-def _bound(pod: objects.Pod, node: str) -> objects.Pod:
+def _pod_on_node(pod: objects.Pod, node: str) -> objects.Pod:
     """A pod as it will be on this node."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 

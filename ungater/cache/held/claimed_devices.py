@@ -55,7 +55,9 @@ class ClaimedDevices:
         """Whether all that tells of devices is read; extended resources count then, whatever nodes publish."""
         return self._reads()
 
-    def of(self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None) -> DeviceAsk | str | None:
+    def device_ask_of_spec(
+        self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
+    ) -> DeviceAsk | str | None:
         """What each pod of this spec asks for; None for nothing. A text says why that is not known.
 
         ``made``: the claims that were made for a pod; what these ask for holds, whatever their template says by now.
@@ -68,7 +70,7 @@ class ClaimedDevices:
         # Counted by half of the objects, pods would be sent to nodes whose devices are taken.
         if not self._reads():
             return UNREAD
-        found = self._asked(namespace, named, made, extended)
+        found = self._ask_of_claims(namespace, named, made, extended)
         if isinstance(found, str):
             return found
         # Asked each time: classes come and go, while what is read of claims is remembered.
@@ -76,15 +78,15 @@ class ClaimedDevices:
             return f'DeviceClass "{unknown[0]}" does not exist'
         return COSTLY if self._refused(found) else found
 
-    def asked(
+    def ask_of_templates(
         self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
     ) -> DeviceAsk | str | None:
         """What the claims of such pods ask for that are made of templates, whether there are such devices or not."""
         made_for_it = made_of_templates(spec)
         named = [one for one in claims_by_template(spec) if one[0] in made_for_it]
-        return self._asked(namespace, named, made, ()) if named else None
+        return self._ask_of_claims(namespace, named, made, ()) if named else None
 
-    def missing(self, pod: Pod) -> DeviceAsk | None:
+    def unknown_devices(self, pod: Pod) -> DeviceAsk | None:
         """The claims of a pod on its node for which no devices are known yet; those of others are not its own."""
         extended = self._extended_missing(pod)
         if not (pod.spec.resource_claims or extended):
@@ -94,9 +96,11 @@ class ClaimedDevices:
         named = claims_by_template(pod.spec)
         # Claims that pods name themselves are not the pod's own: several may share one.
         left = [
-            one for one in named if not one[1].startswith(OWN) and self._waits(pod.metadata.namespace, one[0], made)
+            one
+            for one in named
+            if not one[1].startswith(OWN) and self._waits_for_claim(pod.metadata.namespace, one[0], made)
         ]
-        found = self._asked(pod.metadata.namespace, left, statuses, extended) if left or extended else None
+        found = self._ask_of_claims(pod.metadata.namespace, left, statuses, extended) if left or extended else None
         if not isinstance(found, DeviceAsk):
             return None
         return aligned(found, shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class))
@@ -117,21 +121,21 @@ class ClaimedDevices:
         """The same of a pod whose claim for that has no devices yet. The scheduler makes it before it binds a pod."""
         made = pod.status.extended_resource_claim_status
         name = made.resource_claim_name if made is not None else ""
-        waits = not self._given(f"{pod.metadata.namespace}/{name}") if name else not pod.spec.node_name
+        waits = not self._is_allocated(f"{pod.metadata.namespace}/{name}") if name else not pod.spec.node_name
         found = self._extended(pod.spec) if waits else ()
         return () if isinstance(found, str) else found
 
-    def _waits(self, namespace: str, name: str, made: dict[str, str | None]) -> bool:
+    def _waits_for_claim(self, namespace: str, name: str, made: dict[str, str | None]) -> bool:
         if name not in made:
             return True
         claim = made[name]
-        return bool(claim) and not self._given(f"{namespace}/{claim}")
+        return bool(claim) and not self._is_allocated(f"{namespace}/{claim}")
 
-    def _given(self, key: str) -> bool:
+    def _is_allocated(self, key: str) -> bool:
         known = self._claims.get(key)
         return known is not None and known.allocated
 
-    def _asked(
+    def _ask_of_claims(
         self,
         namespace: str,
         named: Sequence[tuple[str, str]],
@@ -174,7 +178,7 @@ class ClaimedDevices:
         known, name = self._claims.get(key), key.partition("/")[2]
         if known is None:
             return f'ResourceClaim "{name}" does not exist'
-        return known.barred(name) or (() if known.allocated else (known.text,))
+        return known.why_barred(name) or (() if known.allocated else (known.text,))
 
     # --- what changes it -----------------------------------------------------------------------------------------
 
@@ -185,7 +189,7 @@ class ClaimedDevices:
         else:
             self._templates[key] = intern(text_of(spec))
 
-    def known(self, key: str) -> KnownClaim | None:
+    def known_claim(self, key: str) -> KnownClaim | None:
         """A claim, as it is now."""
         return self._claims.get(key)
 
@@ -193,9 +197,9 @@ class ClaimedDevices:
         """A claim came, changed or went: what was known of it before."""
         before = self._claims.pop(key, None)
         if found is not None:
-            self._claims[key] = KnownClaim.of(found)
+            self._claims[key] = KnownClaim.from_claim(found)
         return before
 
-    def set_class(self, name: str, found: DeviceClass | None) -> None:
+    def record_device_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came or went."""
         (self._known.discard if found is None else self._known.add)(name)

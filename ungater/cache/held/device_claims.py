@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from crds.constants import Keys
 from engine.claims.asks import OWN
-from engine.claims.read.asks import resources_of, same
+from engine.claims.read.asks import resources_of, same_devices
 from engine.cluster.state import ClusterState
 from engine.devices.compute_domains import domains_of
 from engine.model import Node
@@ -53,8 +53,8 @@ class DeviceClaims:
         cluster = state.cluster
         self._keys = keys
         self._publishes = cluster.publishes
-        self.claimed = ClaimedDevices(reads, cluster.devices.refused, cluster.table.delegate)
-        self.named = NamedClaims(self.claimed.known, self.claimed.classes, keys, state)
+        self.claimed = ClaimedDevices(reads, cluster.devices.is_uncounted, cluster.table.delegate)
+        self.named = NamedClaims(self.claimed.known_claim, self.claimed.classes, keys, state)
         self._classes = self.claimed.classes
         self.quota = DeviceQuota(resources, self.claimed, self._classes, state.nodes, scheduler)
         self._nodes: Counter[str] = Counter()  # how many nodes publish some of an extended resource
@@ -62,12 +62,12 @@ class DeviceClaims:
         self._hindered: set[str] = set()  # ids of jobs that wait for something of all this
         self._asking: dict[str, frozenset[str]] = {}  # by id of a job: resources of classes that its pods ask for
 
-    def hindrance(self, entry: WorkloadEntry) -> str | None:
+    def device_hindrance(self, entry: WorkloadEntry) -> str | None:
         """Why a workload is given nothing as its pods ask for devices; None where they do not."""
-        # Forgotten before it is asked again: `_why` notes the resources again, also the ones of single pods.
+        # Forgotten before it is asked again: `_uncounted_ask` notes the resources again, also the ones of single pods.
         self._asking.pop(entry.job.id, None)
         self._hindered.discard(entry.job.id)
-        self.note(entry)
+        self.remember_claims(entry)
         found = self._hindrance(entry) if not entry.job.over else None
         if found is not None:
             self._hindered.add(entry.job.id)
@@ -77,9 +77,9 @@ class DeviceClaims:
         job = entry.job
         # Templates before pods: they tell it before any pod exists, so nothing is admitted that its pods cannot have.
         for owned in job.pod_sets:
-            if owned.count and (why := self._why(job, owned.template.spec)) is not None:
+            if owned.count and (why := self._uncounted_ask(job, owned.template.spec)) is not None:
                 return f"the pods of pod set {owned.name} {why}"
-            if owned.count and (why := self.named.hindrance(entry, owned.template.spec)) is not None:
+            if owned.count and (why := self.named.claim_hindrance(entry, owned.template.spec)) is not None:
                 return f"the pods of pod set {owned.name} have {claims_in_words(owned.template.spec)}: {why}"
         first: tuple[str, str] | None = None
         for pod in entry.pods.values():
@@ -102,14 +102,14 @@ class DeviceClaims:
         made, claims = pod.status.resource_claim_statuses, claims_in_words(pod.spec)
         if claims and (owned is None or claims_by_template(pod.spec) != claims_by_template(owned.template.spec)):
             return f"have {claims}: {NOT_ALIKE}"
-        why = self._why(job, pod.spec, made)
+        why = self._uncounted_ask(job, pod.spec, made)
         if owned is None:
             return why
-        wanted = self.claimed.of(job.namespace, owned.template.spec)
-        found = self.claimed.of(job.namespace, pod.spec, made)
+        wanted = self.claimed.device_ask_of_spec(job.namespace, owned.template.spec)
+        found = self.claimed.device_ask_of_spec(job.namespace, pod.spec, made)
         if isinstance(found, str) or isinstance(wanted, str) or found is None:
             return why
-        alike = wanted is not None and same(found, wanted)
+        alike = wanted is not None and same_devices(found, wanted)
         has = f"have {claims}" if claims else f"ask for {min(resources_of(found), default='devices')}"
         return why if alike else f"{has}: {NOT_ALIKE}"
 
@@ -121,7 +121,7 @@ class DeviceClaims:
         named = ((name, self._classes.of_resource(name)) for name in names)
         return "; ".join(f'of {name} no devices of DeviceClass "{one}" are counted' for name, one in named if one)
 
-    def note(self, entry: WorkloadEntry) -> None:
+    def remember_claims(self, entry: WorkloadEntry) -> None:
         """A job is there, or asks for something else: whom templates and claims concern."""
         job = entry.job
         claims = (claim for one in job.pod_sets for claim in claims_by_template(one.template.spec))
@@ -131,28 +131,28 @@ class DeviceClaims:
             self._templates[job.id] = templates
         else:
             self._templates.pop(job.id, None)
-        self.named.note(entry)
+        self.named.remember_names(entry)
 
-    def forget(self, uid: str) -> list[str]:
+    def forget_job(self, uid: str) -> list[str]:
         """A job is gone, or over; the ids of those who wait for a claim that it was to have first."""
         self._asking.pop(uid, None)
         self._templates.pop(uid, None)
         self._hindered.discard(uid)
-        return self.named.forget(uid)
+        return self.named.forget_job(uid)
 
-    def _why(
+    def _uncounted_ask(
         self, job: JobView, spec: objects.PodSpec, made: Iterable[objects.PodClaimStatus] | None = None
     ) -> str | None:
         """What pods of this spec ask for that is not counted; None where there is nothing. ``made``: a pod's claims."""
         uid, named = job.id, claims_by_template(spec)
         if claims := claims_in_words(spec):
             known = bool(named) and all(what for _, what in named)
-            found = self.claimed.of(job.namespace, spec, made) if known else UNKNOWN
+            found = self.claimed.device_ask_of_spec(job.namespace, spec, made) if known else UNKNOWN
             if isinstance(found, str):
                 return f"have {claims}: {found}"
             if found is not None and len(domains_of(found)) > 1:
                 return f"have {claims}: {TWO_DOMAINS}"
-            if job.queue and (why := self.quota.why(job.namespace, spec, made)) is not None:
+            if job.queue and (why := self.quota.explain_unknown(job.namespace, spec, made)) is not None:
                 return f"have {claims}: {why}"
         resources = self._classes.asked_by(spec)
         asked = pod_requests(spec) if resources else {}
@@ -160,7 +160,7 @@ class DeviceClaims:
         if wanted:
             self._asking[uid] = self._asking.get(uid, frozenset()).union(wanted)
         if wanted and self.claimed.reads:
-            found = self.claimed.of(job.namespace, spec, made)
+            found = self.claimed.device_ask_of_spec(job.namespace, spec, made)
             return f"ask for {wanted[0]}: {found}" if isinstance(found, str) else None
         # Without the APIs of devices, a node that publishes the resource itself (its device plugin) still serves it.
         missing = next((name for name in wanted if not self._nodes[name]), None)
@@ -171,12 +171,14 @@ class DeviceClaims:
 
     # --- what changes it -----------------------------------------------------------------------------------------
 
-    def set_class(self, name: str, found: DeviceClass | None, entries: Mapping[str, WorkloadEntry]) -> list[str]:
+    def record_device_class(
+        self, name: str, found: DeviceClass | None, entries: Mapping[str, WorkloadEntry]
+    ) -> list[str]:
         """A DeviceClass came, changed or went: the ids of those that ask for what it stands, or stood, for.
 
         Of those too that wait and have resource claims: these may name it.
         """
-        names = self._classes.note(name, found)
+        names = self._classes.set_device_class(name, found)
         waiting = ((uid, entry) for uid, entry in entries.items() if entry.admission is None)
         asking = {uid: None for uid, asked in self._asking.items() if names & asked}
         return [

@@ -53,7 +53,9 @@ class DeviceQuota:
         self._nodes = nodes
         self._scheduler = scheduler
 
-    def why(self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None) -> str | None:
+    def explain_unknown(
+        self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
+    ) -> str | None:
         """Why it is not known what such pods take of quota; None where it is. ``made``: the claims that a pod has."""
         if not spec.resource_claims:
             return None
@@ -61,7 +63,7 @@ class DeviceQuota:
         # be paid several times, counted once by nobody in particular.
         if len(made_of_templates(spec)) < len(spec.resource_claims):
             return "quota counts no ResourceClaims that pods name, only those made of templates"
-        ask = self._claimed.asked(namespace, spec, made)
+        ask = self._claimed.ask_of_templates(namespace, spec, made)
         return self._of_claims(ask, spec)[1] if isinstance(ask, DeviceAsk) else ask
 
     def charged(self, entry: WorkloadEntry, pod_set: PodSet) -> Amounts | None:
@@ -72,7 +74,7 @@ class DeviceQuota:
         spec, requests = owned.template.spec, pod_set.requests
         # By what was granted, where it holds something: a template that changed since takes or frees no quota.
         had = granted_devices(entry, pod_set.name) if spec.resource_claims else None
-        ask = self._asked(entry.job.namespace, spec) if had is None else had
+        ask = self._ask_of_pod(entry.job.namespace, spec) if had is None else had
         requests = at_least(pod_requests(spec), requests) if self._classes.asked_by(spec) else requests
         found = self._takes(requests, spec, ask)
         # Never less than it was granted: a mapping that is taken away must not make running devices free.
@@ -87,22 +89,22 @@ class DeviceQuota:
         """What one pod takes of what its workload was granted; ``requests``: of a node."""
         if not _pays(entry):
             return requests
-        return self._takes(requests, spec, self._asked(entry.job.namespace, spec, made))
+        return self._takes(requests, spec, self._ask_of_pod(entry.job.namespace, spec, made))
 
     def asked_by(self, pod: Pod) -> Amounts:
         """What a pod that runs takes, where its node may not say more than it has (`charged_requests`)."""
         node = self._nodes.get(pod.spec.node_name)
         return charged_requests(pod, node.allocatable if node is not None else {}, self._scheduler)
 
-    def of_pod(self, pod: Pod) -> Amounts:
+    def quota_of_pod(self, pod: Pod) -> Amounts:
         """What a pod that runs takes of the quota of a queue."""
         made = pod.status.resource_claim_statuses
-        return self._takes(self.asked_by(pod), pod.spec, self._asked(pod.metadata.namespace, pod.spec, made))
+        return self._takes(self.asked_by(pod), pod.spec, self._ask_of_pod(pod.metadata.namespace, pod.spec, made))
 
     def of_nodes(self, asks: Amounts, template: PodSpec) -> Amounts:
         """What pods take of their nodes that were granted so much for each."""
         found = {name: amount for name, amount in asks.items() if not self._is_logical(name)}
-        moved = self._moved(template)
+        moved = self._counted_as(template)
         if len(found) == len(asks) and not moved:
             return asks
         requests = pod_requests(template)
@@ -112,10 +114,10 @@ class DeviceQuota:
         """The same without what is counted for quota alone."""
         return {name: amount for name, amount in asks.items() if not self._is_logical(name)}
 
-    def _asked(
+    def _ask_of_pod(
         self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
     ) -> DeviceAsk | str | None:
-        return self._claimed.asked(namespace, spec, made) if spec.resource_claims else None
+        return self._claimed.ask_of_templates(namespace, spec, made) if spec.resource_claims else None
 
     def _is_logical(self, name: str) -> bool:
         """Whether a resource is one of a mapping, or was: containers may not ask for others without a domain."""
@@ -124,7 +126,7 @@ class DeviceQuota:
 
     def _takes(self, requests: Amounts, spec: PodSpec, ask: DeviceAsk | str | None) -> Amounts:
         """What is known of it."""
-        moved = self._moved(spec)
+        moved = self._counted_as(spec)
         if not moved and not isinstance(ask, DeviceAsk):
             return requests
         found = {name: amount for name, amount in requests.items() if name not in moved}
@@ -135,7 +137,7 @@ class DeviceQuota:
             found[name] = bounded(found.get(name, 0) + amount)
         return found
 
-    def _moved(self, spec: PodSpec) -> dict[str, str]:
+    def _counted_as(self, spec: PodSpec) -> dict[str, str]:
         """The extended resources of pods that do not count as themselves, with what they count as."""
         if not self._resources:
             return {}

@@ -10,7 +10,7 @@ import msgspec
 from crds.constants import Keys
 from kube import objects
 from kube.pods.volumes import PodClaim, claims_of
-from kube.volumes.binding import NotReady, Reach, Storage, reach_of, reach_of_template
+from kube.volumes.binding import NotReady, Storage, VolumeReach, reach_of, reach_of_template
 from kube.volumes.terms import Terms
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -46,10 +46,10 @@ class JobClaims:
         self._storage = known.storage
         self._entry = entry
         self._available = known.storage.read_available
-        self._said: dict[str, Reach | NotReady] = {}
+        self._said: dict[str, VolumeReach | NotReady] = {}
         self._holders: dict[str, tuple[list[objects.Pod], objects.Pod | None]] = {}
 
-    def of_template(self, one: PodClaim) -> Reach | NotReady:
+    def of_template(self, one: PodClaim) -> VolumeReach | NotReady:
         """What a claim says that the template of a pod set names, or that is made for each of its pods."""
         entry, storage = self._entry, self._storage
         if one.template is None:
@@ -62,20 +62,20 @@ class JobClaims:
         self._known.note(entry.id, "")
         return reach_of_template(storage, one.template, self._available)
 
-    def ready(self, named: Iterable[PodClaim]) -> Iterator[tuple[str, Reach]]:
+    def ready(self, named: Iterable[PodClaim]) -> Iterator[tuple[str, VolumeReach]]:
         """What those of a template say that are ready, by name."""
-        return ((one.name, found) for one in named if isinstance(found := self.of_template(one), Reach))
+        return ((one.name, found) for one in named if isinstance(found := self.of_template(one), VolumeReach))
 
     def own(self, named: Iterable[PodClaim], pod: objects.Pod) -> PodReach:
         """What the claims say that a pod has and its template does not name."""
         known = {one.name for one in named if one.template is None}
         claims = [one for one in claims_of(pod) if one.template is not None or one.name not in known]
         found = ((one.name, self._of_pod(pod, one)) for one in claims)
-        return combined((name, reach) for name, reach in found if isinstance(reach, Reach))
+        return combined((name, reach) for name, reach in found if isinstance(reach, VolumeReach))
 
-    def of_pod(self, pod: objects.Pod) -> PodReach | NotReady:
+    def reach_of_pod(self, pod: objects.Pod) -> PodReach | NotReady:
         """What all claims of a pod say, or the first that is not ready."""
-        found: list[tuple[str, Reach]] = []
+        found: list[tuple[str, VolumeReach]] = []
         for one in claims_of(pod):
             reach = self._of_pod(pod, one)
             if isinstance(reach, NotReady):
@@ -85,7 +85,7 @@ class JobClaims:
             found.append((one.name, reach))
         return combined(found)
 
-    def _of_pod(self, pod: objects.Pod, one: PodClaim) -> Reach | NotReady:
+    def _of_pod(self, pod: objects.Pod, one: PodClaim) -> VolumeReach | NotReady:
         """What one claim of a pod says."""
         key = f"{pod.metadata.namespace}/{one.name}"
         claim = self._storage.claim(key) if one.template is not None else None
@@ -100,14 +100,14 @@ class JobClaims:
                 return NotReady(f'persistentvolumeclaim "{one.name}" was not made for pod {pod.metadata.name}')
         return self._reach(key)
 
-    def _reach(self, key: str) -> Reach | NotReady:
+    def _reach(self, key: str) -> VolumeReach | NotReady:
         """What a claim says; who has it looks again when that may change."""
         found = self._said.get(key)
         if found is None:
             found = self._said[key] = self._looked_up(key)
         return found
 
-    def _looked_up(self, key: str) -> Reach | NotReady:
+    def _looked_up(self, key: str) -> VolumeReach | NotReady:
         claim = self._storage.claim(key)
         if claim is None and key in self._known.expected:
             return reach_of_template(self._storage, self._known.expected[key], self._available)
@@ -148,7 +148,7 @@ class JobClaims:
         return first, None
 
 
-def combined(found: Iterable[tuple[str, Reach]]) -> PodReach:
+def combined(found: Iterable[tuple[str, VolumeReach]]) -> PodReach:
     """What several claims say together."""
     listed = list(found)
     return PodReach(

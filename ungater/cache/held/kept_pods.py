@@ -39,13 +39,13 @@ class KeptPods(msgspec.Struct, frozen=True):
         """Of its flavor, the widest first."""
         return self.flavor.levels if self.flavor is not None else ()
 
-    def place(self, pod: Pod) -> Path:
+    def place_of_pod(self, pod: Pod) -> Path:
         """Where a pod says that it was sent."""
         return tuple((pod.spec.node_selector or {}).get(level, "") for level in self.levels)
 
     def slices(self) -> tuple[Slice, ...]:
         """Where they are, in tree order."""
-        counts = Counter(map(self.place, self.pods))
+        counts = Counter(map(self.place_of_pod, self.pods))
         return tuple(Slice(path, counts[path]) for path in sorted(counts, key=lambda one: [*map(natural, one)]))
 
     def assignment(self, wish: PodSet) -> Assignment:
@@ -65,7 +65,7 @@ def grows(entry: WorkloadEntry) -> bool:
     return not (entry.job.queue and entry.job.suspendable)
 
 
-def inside(kept: KeptPods, slots: PodSetSlots) -> bool:
+def are_inside(kept: KeptPods, slots: PodSetSlots) -> bool:
     """Whether the pods are in these slots, no more in one than it takes."""
     counts = {slot.values: slot.count for slot in slots.slots}
     return all(piece.count <= counts.get(piece.values, 0) for piece in kept.slices())
@@ -79,7 +79,7 @@ def runs(entry: WorkloadEntry, gate: str) -> bool:
     )
 
 
-def together(kept: Sequence[KeptPods], wished: Mapping[str, PodSet], parts: Mapping[str, Assignment]) -> bool:
+def are_together(kept: Sequence[KeptPods], wished: Mapping[str, PodSet], parts: Mapping[str, Assignment]) -> bool:
     """Whether all pods are together that have to be: in a required domain, in one for several pod sets, in slices."""
     domains: dict[tuple[str, str], set[Path]] = {}
     for one in kept:
@@ -109,7 +109,7 @@ def _sliced(kept: KeptPods, topology: TopologyRequest, part: Assignment) -> bool
             return False
         homes: dict[int, Path] = {}
         for pod in kept.pods:
-            rank, domain = kept.pod_set.rank(pod), kept.place(pod)[:depth]
+            rank, domain = kept.pod_set.rank_of_pod(pod), kept.place_of_pod(pod)[:depth]
             # Whole slices are not enough: ranks that belong together have to be in one of them.
             if rank is not None and homes.setdefault(rank // layer.size, domain) != domain:
                 return False

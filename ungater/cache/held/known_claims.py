@@ -30,7 +30,7 @@ class KnownClaim(msgspec.Struct, frozen=True):
     made_for: str
 
     @classmethod
-    def of(cls, found: ResourceClaim) -> "KnownClaim":
+    def from_claim(cls, found: ResourceClaim) -> "KnownClaim":
         """A claim as the API server has it."""
         allocation, owners = found.status.allocation, found.metadata.owner_references
         selector = allocation.node_selector if allocation is not None else None
@@ -44,7 +44,7 @@ class KnownClaim(msgspec.Struct, frozen=True):
             made_for=next((one.name for one in owners if one.kind == "Pod"), ""),
         )
 
-    def barred(self, name: str) -> str:
+    def why_barred(self, name: str) -> str:
         """Why no pod that names it can have it; "" where one can."""
         if self.leaving:
             return f'ResourceClaim "{name}" is being deleted'
@@ -52,11 +52,11 @@ class KnownClaim(msgspec.Struct, frozen=True):
             return f'ResourceClaim "{name}" is made for pod {self.made_for}, and has no devices yet'
         return ""
 
-    def alike(self, other: "KnownClaim | None") -> bool:
+    def is_equivalent(self, other: "KnownClaim | None") -> bool:
         """Whether they are the same to all but those that wait for a place among the users."""
-        return other is not None and (self.text, self.allocated, self.nodes, self.barred("")) == (
+        return other is not None and (self.text, self.allocated, self.nodes, self.why_barred("")) == (
             *(other.text, other.allocated, other.nodes),
-            other.barred(""),
+            other.why_barred(""),
         )
 
 

@@ -21,7 +21,7 @@ class LeftPods:
         self._entries = core.entries
         self._enqueue = core.enqueue
         self._signal = core.signal
-        self._orphans = Orphans(core.queues, core.keys, core.dead, quota.of_pod)
+        self._orphans = Orphans(core.queues, core.keys, core.dead, quota.quota_of_pod)
         self._places: dict[str, WorkloadEntry] = {}  # by pod uid: in whose `WorkloadEntry.left` it is
 
     def pay(self, pod: objects.Pod, entry: WorkloadEntry | None) -> None:
@@ -33,14 +33,14 @@ class LeftPods:
         if entry is None:
             entry = self._left_by(pod, mark)
         elif not is_gated(pod, self._keys.gate):
-            self.forget(pod)
+            self.forget_pod(pod)
         if self._orphans.judge(pod, entry):
             self._signal()
 
     def stayed(self, pod: objects.Pod, workload: str) -> None:
         """The patch of a pod came to nothing after it left this workload, or what was held for that was given back."""
         if self._orphans.unseen_for(pod) == workload:
-            self.forget(pod)
+            self.forget_pod(pod)
         if self._orphans.stayed(pod, workload):
             self._signal()
 
@@ -52,11 +52,11 @@ class LeftPods:
         """Whether a pod may run though it is seen behind its gate."""
         return self._orphans.unseen_for(pod) is not None
 
-    def gone(self, pod: objects.Pod, *, charged: bool) -> None:
+    def remove_pod_of_owner(self, pod: objects.Pod, *, charged: bool) -> None:
         """A pod is gone, or leaves its owner; ``charged``: it may run, and is charged by itself on."""
-        if not charged and self._orphans.gone(pod):
+        if not charged and self._orphans.remove_orphan(pod):
             self._signal()
-        self.forget(pod)
+        self.forget_pod(pod)
 
     def _left_by(self, pod: objects.Pod, mark: str | None) -> WorkloadEntry | None:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
@@ -65,9 +65,9 @@ class LeftPods:
         entry = self._entries.of_workload(f"{pod.metadata.namespace}/{mark}") if mark else None
         uid = pod.metadata.uid
         if self._places.get(uid) is not entry:
-            self.forget(pod)  # whatever it says by now that it was let go for
-        if entry is None or uid in entry.pods or not self._orphans.runs(pod) or not answers_for(entry):
-            self.forget(pod)
+            self.forget_pod(pod)  # whatever it says by now that it was let go for
+        if entry is None or uid in entry.pods or not self._orphans.may_run(pod) or not answers_for(entry):
+            self.forget_pod(pod)
             return None
         pod_set = (pod.metadata.annotations or {}).get(self._keys.pod_set, "")
         if uid not in entry.left:
@@ -79,7 +79,7 @@ class LeftPods:
         self._places[uid] = entry
         return entry
 
-    def forget(self, pod: objects.Pod) -> None:
+    def forget_pod(self, pod: objects.Pod) -> None:
         """A pod ended, or has no place in the workload that it left: others of that may go."""
         if (entry := self._places.pop(pod.metadata.uid, None)) is not None:
             del entry.left[pod.metadata.uid]
@@ -107,7 +107,7 @@ class LeftPods:
         uid, workload = old.metadata.uid, entry.job.workload
         if self._orphans.unseen_for(new) not in {None, workload}:
             return
-        self._orphans.sent(new, workload)
+        self._orphans.add_sent_pod(new, workload)
         entry.left[uid] = entry.pod_set_of(old), _heading(new, entry.slots_of(old), sent.values)
         self._places[uid] = entry
 

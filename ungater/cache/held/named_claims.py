@@ -43,7 +43,7 @@ class NamedClaims:
 
     # --- who names it --------------------------------------------------------------------------------------------
 
-    def note(self, entry: WorkloadEntry) -> None:
+    def remember_names(self, entry: WorkloadEntry) -> None:
         """A job is there, or names other claims."""
         now = frozenset(_claims(entry.job))
         before = self._of.get(entry.id, frozenset())
@@ -56,7 +56,7 @@ class NamedClaims:
         else:
             self._of.pop(entry.id, None)
 
-    def forget(self, uid: str) -> list[str]:
+    def forget_job(self, uid: str) -> list[str]:
         """A job is gone, or over: the ids of those who waited for its claims."""
         return [one for claim in self._of.pop(uid, ()) if self._drop(claim, uid) for one in self._named.get(claim, ())]
 
@@ -77,14 +77,14 @@ class NamedClaims:
 
     # --- why it waits --------------------------------------------------------------------------------------------
 
-    def hindrance(self, entry: WorkloadEntry, spec: objects.PodSpec) -> str | None:
+    def claim_hindrance(self, entry: WorkloadEntry, spec: objects.PodSpec) -> str | None:
         """Why pods of this spec cannot have the claims that they name, though these are there; None where they can."""
         job = entry.job
         for claim in named_by(job.namespace, spec):
             known, name = self._known(claim), claim.partition("/")[2]
             if known is None:
                 continue
-            pods = self._pods(job, claim)
+            pods = self._count_pods_with(job, claim)
             others = len(known.users - entry.pods.keys()) if known.users else 0
             # resource.k8s.io allows 256 users of a claim: one pod more would hang at kube-scheduler with its slot held.
             if others + pods > MOST_USERS:
@@ -103,13 +103,13 @@ class NamedClaims:
     def shared(self, job: JobView, spec: objects.PodSpec) -> bool:
         """Whether pods of this spec, several of which there are, name a claim that has no devices yet."""
         return any(
-            known is not None and not known.allocated and self._pods(job, claim) > 1
+            known is not None and not known.allocated and self._count_pods_with(job, claim) > 1
             for claim in named_by(job.namespace, spec)
             for known in (self._known(claim),)
         )
 
     @staticmethod
-    def _pods(job: JobView, claim: str) -> int:
+    def _count_pods_with(job: JobView, claim: str) -> int:
         return sum(one.count for one in job.pod_sets if claim in named_by(job.namespace, one.template.spec))
 
     def _unshareable(self, job: JobView, spec: objects.PodSpec, claim: str) -> str:

@@ -52,11 +52,11 @@ class Orphans:
         if admission is None or not admission.queue:
             return
         for name, pod in self._paid_by(entry):
-            uid, part = pod.metadata.uid, admission.part(name)
+            uid, part = pod.metadata.uid, admission.pod_set_named(name)
             # The patch may have arrived though the watch does not say so: until it does, the pod may run.
             if is_gated(pod, self._gate) and entry.on_its_way(uid) is not None:
                 self._unseen[uid] = entry.job.workload
-            if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
+            if part is not None and part.flavors and self.may_run(pod) and _annotated_quota(pod) is None:
                 self._remembered[uid] = AdmittedQuota(admission.queue, dict(part.flavors))
 
     def judge(self, pod: Pod, entry: WorkloadEntry | None) -> bool:
@@ -68,29 +68,31 @@ class Orphans:
         # Seen without its gate: from here on the pod itself says by what it runs.
         if not is_gated(pod, self._gate):
             self._unseen.pop(uid, None)
-        if not self.runs(pod):
-            return self.gone(pod)
+        if not self.may_run(pod):
+            return self.remove_orphan(pod)
         # The annotation first: it is part of the patch that let the pod go, and survives a restart.
-        quota = _said(pod) or self._remembered.get(uid)
+        quota = _annotated_quota(pod) or self._remembered.get(uid)
         if entry is not None and answers_for(entry):
-            freed = self._queues.charge(key(pod), None) | self._overruns.moved(entry, uid)
-            return self._beside(pod, entry) or freed
+            freed = self._queues.charge_pod(key(pod), None) | self._overruns.move_pod(entry, uid)
+            return self._charge_beside(pod, entry) or freed
         # Out of the workload's sum before it is charged by itself: it must not be paid for twice.
-        freed = self._overruns.forget(uid)
-        return self._queues.charge(key(pod), self._held(pod, quota) if quota is not None else None) or freed
+        freed = self._overruns.forget_pod(uid)
+        return (
+            self._queues.charge_pod(key(pod), self._quota_of_orphan(pod, quota) if quota is not None else None) or freed
+        )
 
-    def _beside(self, pod: Pod, entry: WorkloadEntry) -> bool:
+    def _charge_beside(self, pod: Pod, entry: WorkloadEntry) -> bool:
         """Charge what the pods of a workload that answers for them take beyond it; True where quota is free again."""
         takes = self._takes_of(entry, pod)
         if not self._overruns.follows(entry):
             name = entry.left[pod.metadata.uid][0] if pod.metadata.uid in entry.left else entry.pod_set_of(pod)
-            part = entry.admission.part(name) if entry.admission is not None else None
+            part = entry.admission.pod_set_named(name) if entry.admission is not None else None
             if takes is None or not may_exceed(entry, pod, part, takes):
                 return False
             paid = (each for _, each in self._paid_by(entry))
-            freed = self._overruns.follow(entry, ((each.metadata.uid, self._takes_of(entry, each)) for each in paid))
-            return self._overruns.note(entry, pod.metadata.uid, takes) or freed
-        return self._overruns.note(entry, pod.metadata.uid, takes)
+            freed = self._overruns.begin_sum(entry, ((each.metadata.uid, self._takes_of(entry, each)) for each in paid))
+            return self._overruns.record_taken(entry, pod.metadata.uid, takes) or freed
+        return self._overruns.record_taken(entry, pod.metadata.uid, takes)
 
     def _paid_by(self, entry: WorkloadEntry) -> Iterator[tuple[str, Pod]]:
         """The pods that a workload pays for, by pod set: not those of its owner that were let go for another one."""
@@ -102,20 +104,20 @@ class Orphans:
 
     def _takes_of(self, entry: WorkloadEntry, pod: Pod) -> Held | None:
         """What a pod of an admitted workload takes of a queue; None where it does not run."""
-        if not self.runs(pod):
+        if not self.may_run(pod):
             return None
-        quota, admission = _said(pod) or self._remembered.get(pod.metadata.uid), entry.admission
+        quota, admission = _annotated_quota(pod) or self._remembered.get(pod.metadata.uid), entry.admission
         if quota is None and admission is not None:
-            part = admission.part(entry.pod_set_of(pod))
+            part = admission.pod_set_named(entry.pod_set_of(pod))
             quota = AdmittedQuota(admission.queue, dict(part.flavors)) if part is not None else None
-        return self._held(pod, quota) if quota is not None else None
+        return self._quota_of_orphan(pod, quota) if quota is not None else None
 
-    def _held(self, pod: Pod, quota: AdmittedQuota) -> Held:
+    def _quota_of_orphan(self, pod: Pod, quota: AdmittedQuota) -> Held:
         takes = usage(self._takes(pod), 1)
         amounts: Quantities = {(flavor, resource): takes.get(resource, 0) for resource, flavor in quota.flavors.items()}
         return Held(quota.cluster_queue, amounts)
 
-    def sent(self, pod: Pod, workload: str) -> None:
+    def add_sent_pod(self, pod: Pod, workload: str) -> None:
         """A pod whose patch is under way left its workload: it may run."""
         self._unseen[pod.metadata.uid] = workload
 
@@ -127,21 +129,21 @@ class Orphans:
         """The workload that a pod was let go for, seen or not; None where it was not."""
         return self.unseen_for(pod) or mark_of(pod, self._keys)
 
-    def gone(self, pod: Pod) -> bool:
+    def remove_orphan(self, pod: Pod) -> bool:
         """A pod is gone, or has ended; True where quota is free again that it took."""
         self._remembered.pop(pod.metadata.uid, None)
         self._unseen.pop(pod.metadata.uid, None)
-        freed = self._overruns.forget(pod.metadata.uid)
-        return self._queues.charge(key(pod), None) or freed
+        freed = self._overruns.forget_pod(pod.metadata.uid)
+        return self._queues.charge_pod(key(pod), None) or freed
 
     def stayed(self, pod: Pod, workload: str) -> bool:
         """A workload's patch of a pod came to nothing, so it is behind its gate; True where quota is free again.
 
         Not where it may run by another one's patch.
         """
-        return self.unseen_for(pod) == workload and self.gone(pod)
+        return self.unseen_for(pod) == workload and self.remove_orphan(pod)
 
-    def runs(self, pod: Pod) -> bool:
+    def may_run(self, pod: Pod) -> bool:
         """Whether it takes, or may take, room on a node."""
         if finished(pod) or (is_gated(pod, self._gate) and self.unseen_for(pod) is None):
             return False
@@ -154,5 +156,5 @@ def answers_for(entry: WorkloadEntry) -> bool:
     return entry.admission is not None and bool(entry.admission.queue)
 
 
-def _said(pod: Pod) -> AdmittedQuota | None:
+def _annotated_quota(pod: Pod) -> AdmittedQuota | None:
     return decode((pod.metadata.annotations or {}).get(ADMITTED_QUOTA))

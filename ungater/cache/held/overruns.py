@@ -51,42 +51,42 @@ class Overruns:
         """Whether a sum is kept for a workload."""
         return entry.key in self._taken
 
-    def follow(self, entry: WorkloadEntry, pods: Iterable[tuple[str, Held | None]]) -> bool:
+    def begin_sum(self, entry: WorkloadEntry, pods: Iterable[tuple[str, Held | None]]) -> bool:
         """Keep a sum of what these pods take, by uid; True where quota is free again."""
         self._taken[entry.key] = _Taken()
         freed = False
         for uid, takes in pods:
-            freed |= self._put(entry.key, uid, takes)
+            freed |= self._put_pod(entry.key, uid, takes)
         return freed
 
-    def note(self, entry: WorkloadEntry, uid: str, takes: Held | None) -> bool:
+    def record_taken(self, entry: WorkloadEntry, uid: str, takes: Held | None) -> bool:
         """A pod of a workload with a sum takes this, or (None) nothing; True where quota is free again."""
-        freed = self._put(entry.key, uid, takes)
-        return self._settle(entry.key) or freed
+        freed = self._put_pod(entry.key, uid, takes)
+        return self._charge_sum(entry.key) or freed
 
-    def moved(self, entry: WorkloadEntry, uid: str) -> bool:
+    def move_pod(self, entry: WorkloadEntry, uid: str) -> bool:
         """A pod is this workload's now, and no more in the sum of another; True where quota is free again."""
-        return self._of.get(uid, entry.key) != entry.key and self.forget(uid)
+        return self._of.get(uid, entry.key) != entry.key and self.forget_pod(uid)
 
-    def forget(self, uid: str) -> bool:
+    def forget_pod(self, uid: str) -> bool:
         """A pod is gone, or no workload answers for it; True where quota is free again."""
         if (key := self._of.get(uid)) is None:
             return False
-        self._put(key, uid, None)
-        return self._settle(key)
+        self._put_pod(key, uid, None)
+        return self._charge_sum(key)
 
-    def _settle(self, key: str) -> bool:
+    def _charge_sum(self, key: str) -> bool:
         """Charge what a workload's pods take by now; no sum is kept of those that take nothing."""
         if self._taken[key]:
             return self._charge(key)
         freed = False
         for queue in self._taken.pop(key).by_queue:
-            freed |= self._queues.charge(_unit(key, queue), None)
+            freed |= self._queues.charge_pod(_unit(key, queue), None)
         return freed
 
-    def _put(self, key: str, uid: str, takes: Held | None) -> bool:
+    def _put_pod(self, key: str, uid: str, takes: Held | None) -> bool:
         # In one sum at a time: it would stay in the other one for ever.
-        freed = self._of.get(uid, key) != key and self.forget(uid)
+        freed = self._of.get(uid, key) != key and self.forget_pod(uid)
         self._taken[key].put(uid, takes)
         if takes is None:
             self._of.pop(uid, None)
@@ -104,7 +104,7 @@ class Overruns:
             more = {name: amount - holds.get(name, 0) for name, amount in amounts.items()}
             # Only what is beyond is charged: within its admission the workload's own charge pays.
             more = {name: amount for name, amount in more.items() if amount > 0}
-            freed |= self._queues.charge(_unit(key, queue), Held(queue, more) if more else None)
+            freed |= self._queues.charge_pod(_unit(key, queue), Held(queue, more) if more else None)
             if not any(amounts.values()):
                 del by_queue[queue]
         return freed

@@ -46,7 +46,7 @@ class RequestedPodSets:
         if owned.request.group or not owned.shared:
             return owned.request.group
         asks = [one.request for one in owner.pod_sets]
-        alike = all(one is not None and one.same(owned.request) and not one.slices for one in asks)
+        alike = all(one is not None and one.same_request(owned.request) and not one.slices for one in asks)
         flavors = [flavor.levels for flavor in self._state.flavors.values() if owned.shared in flavor.levels]
         level = owned.request.level
         inside = owned.request.policy is Policy.REQUIRED and any(
@@ -67,11 +67,11 @@ class RequestedPodSets:
             entry.job.namespace,
             group=self._group(entry.job, owned),
             shape=owned.shape,
-            without=self.avoided(entry, owned),
+            without=self.avoided_nodes(entry, owned),
             added=self._priorities.added(owned),
         )
         found = self._volumes.added(entry, owned, found)
-        if (devices := _devices(self._devices, entry, owned)) is not None:
+        if (devices := _claims_per_pod(self._devices, entry, owned)) is not None:
             reach = self._devices.named.reach(entry.job.namespace, owned.template.spec)
             # Nobody knows which devices a shared claim will get, so its pods go to
             # one node that has some; not where all nodes reach whatever it may get.
@@ -83,14 +83,14 @@ class RequestedPodSets:
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             # By the largest pod: all pods of a pod set are placed alike,
             # and a smaller slot would take none of the larger ones.
-            for pod in entry.pods_of(owned):
+            for pod in entry.pods_of_pod_set(owned):
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
 
-    def avoided(self, entry: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
+    def avoided_nodes(self, entry: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
         """The nodes that the pods of a pod set keep off now: they refused such a pod, or would as things stand."""
-        refused = self._mismatches.avoided(owned.shape, now) | self._refusals.avoided(entry, owned, now)
-        return refused | self._in_flight.left_out(entry, owned.shape, now) | self._node_refusals.avoided(now)
+        refused = self._mismatches.nodes_to_avoid(owned.shape, now) | self._refusals.avoided_nodes(entry, owned, now)
+        return refused | self._in_flight.left_out(entry, owned.shape, now) | self._node_refusals.avoided_names(now)
 
     def wish(self, entry: WorkloadEntry) -> tuple[PodSet, ...]:
         """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""
@@ -101,17 +101,21 @@ class RequestedPodSets:
         wanted = pod_sets if whole else [one for one in pod_sets if one.count] or pod_sets[:1]
         return tuple([self.pod_set(entry, one, _unresolved(one.request)) for one in wanted])
 
-    def rank(self, entry: WorkloadEntry) -> int:
+    def priority_of_entry(self, entry: WorkloadEntry) -> int:
         """The priority with which a job waits: that of its Workload, where it has a queue."""
         queued = entry.job.queue and entry.observed is not None
         # Administrators may change the priority of a Workload; the class says only what it was made with.
-        return entry.observed.priority if queued and entry.observed is not None else self._priorities.of(entry.job)
+        return (
+            entry.observed.priority
+            if queued and entry.observed is not None
+            else self._priorities.priority_of_job(entry.job)
+        )
 
     def lost(
         self, entry: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
     ) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
-        pod_set = anywhere(self._priorities, self._volumes, self._devices, entry, owned)
+        pod_set = unrestricted_pod_set(self._priorities, self._volumes, self._devices, entry, owned)
 
         def unusable() -> tuple[int, ...]:
             places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
@@ -127,7 +131,7 @@ class RequestedPodSets:
             return unusable()
 
 
-def anywhere(
+def unrestricted_pod_set(
     priorities: PriorityClasses, volumes: PodVolumes, claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView
 ) -> PodSet:
     """One pod of a pod set, which keeps off no node."""
@@ -136,17 +140,17 @@ def anywhere(
         owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=priorities.added(owned)
     )
     attached = volumes.added(entry, owned, found).attached
-    devices = _devices(claims, entry, owned)
+    devices = _claims_per_pod(claims, entry, owned)
     if devices is None and not (attached.own or attached.shared):
         return found
     return msgspec.structs.replace(found, attached=attached, devices=devices)
 
 
-def _devices(claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView) -> DeviceAsk | None:
+def _claims_per_pod(claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView) -> DeviceAsk | None:
     """The claims of each pod: those that it was admitted with, else (after a start too) what its template asks for."""
     if entry.grant is not None:
         return granted_devices(entry, owned.name)
-    found = claims.claimed.of(entry.job.namespace, owned.template.spec)
+    found = claims.claimed.device_ask_of_spec(entry.job.namespace, owned.template.spec)
     if found is None or isinstance(found, str):
         return None
     shared = claims.named.shared(entry.job, owned.template.spec)

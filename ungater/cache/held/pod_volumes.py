@@ -22,7 +22,7 @@ from engine.model import NOTHING_ATTACHED, Attached, Pinned, PodSet
 from kube import objects
 from kube.pods.limits import MOST_CLAIMS
 from kube.pods.volumes import claims_in, claims_of
-from kube.volumes.binding import NotReady, Reach, Storage, attachable, limit_of
+from kube.volumes.binding import NotReady, Storage, VolumeReach, attachable, limit_of
 from ungater.cache.held.job_claims import ClaimLookUps, JobClaims, PodReach, combined
 from ungater.model.actions import PodChoice
 from ungater.model.job_view import PodSetView
@@ -45,7 +45,7 @@ class PodVolumes:
         self._concerned: dict[str, set[str]] = {}  # by key of a claim or name of a class: ids of jobs
         self._named: dict[str, dict[str, None]] = {}  # the other way round, the newest last
         self._expected: dict[str, objects.ClaimSpec] = {}
-        self._known = ClaimLookUps(storage, pods_with, keys, self._expected, self._note)
+        self._known = ClaimLookUps(storage, pods_with, keys, self._expected, self._record_wanted)
 
     def expect(self, claims: Mapping[str, objects.ClaimSpec]) -> None:
         """Take these claims, by ``namespace/name``, for some that are made soon: a dry run has them come."""
@@ -69,7 +69,11 @@ class PodVolumes:
 
     def added(self, entry: WorkloadEntry, owned: PodSetView, pod_set: PodSet) -> PodSet:
         """The pod set as the volumes of its pods have it."""
-        named, pods, claims = claims_in(owned.template.spec), list(self._pods(entry, owned)), self._claims(entry)
+        named, pods, claims = (
+            claims_in(owned.template.spec),
+            list(self._pods_with_claims(entry, owned)),
+            self._claims(entry),
+        )
         if not named and not pods:
             return pod_set
         common = combined(claims.ready(named))
@@ -103,25 +107,25 @@ class PodVolumes:
     def _claims(self, entry: WorkloadEntry) -> JobClaims:
         return JobClaims(self._known, entry)
 
-    def _pods(self, entry: WorkloadEntry, owned: PodSetView) -> Iterator[objects.Pod]:
+    def _pods_with_claims(self, entry: WorkloadEntry, owned: PodSetView) -> Iterator[objects.Pod]:
         """Pods with claims that may be on a node, or are to come to one."""
-        return (pod for pod in entry.pods_of(owned) if pod.spec.volumes is not None and not finished(pod))
+        return (pod for pod in entry.pods_of_pod_set(owned) if pod.spec.volumes is not None and not finished(pod))
 
     # --- who waits -----------------------------------------------------------------------------------------------
 
-    def hindrance(self, entry: WorkloadEntry) -> str | None:
+    def volume_hindrance(self, entry: WorkloadEntry) -> str | None:
         """Why a workload is given nothing as its volumes stand; None where they are ready."""
         claims = self._claims(entry)
         for owned in entry.job.pod_sets if not entry.job.over else ():
             named = claims_in(owned.template.spec)
             for one in named if owned.count else ():
                 found = claims.of_template(one)
-                why = claims.in_use(one.name) if isinstance(found, Reach) and found.alone else None
+                why = claims.in_use(one.name) if isinstance(found, VolumeReach) and found.alone else None
                 if isinstance(found, NotReady) or why is not None:
                     return found.message if isinstance(found, NotReady) else why
-            waiting = (pod for pod in self._pods(entry, owned) if is_gated(pod, self._keys.gate))
+            waiting = (pod for pod in self._pods_with_claims(entry, owned) if is_gated(pod, self._keys.gate))
             for pod in sorted(waiting, key=lambda pod: pod.metadata.name):
-                found_all = claims.of_pod(pod)
+                found_all = claims.reach_of_pod(pod)
                 if isinstance(found_all, NotReady) and pod.metadata.deletion_timestamp is None:
                     return f"pod {pod.metadata.name}: {found_all.message}"
         return None
@@ -136,7 +140,7 @@ class PodVolumes:
         given: set[str] = set()
         with_claims = (pod for pod in waiting if pod.spec.volumes is not None)
         for pod in sorted(with_claims, key=lambda pod: pod.metadata.name):
-            reach = claims.of_pod(pod)
+            reach = claims.reach_of_pod(pod)
             # Two pods of one look: the claim is not in use yet, and both would be let go.
             if isinstance(reach, PodReach) and (taken := given.intersection(reach.alone)):
                 reach = NotReady(f'persistentvolumeclaim "{min(taken)}" is ReadWriteOncePod: another pod has it first')
@@ -162,12 +166,12 @@ class PodVolumes:
         """The ids of the jobs that name a claim (``namespace/name``) in a template, or wait for a class."""
         return tuple(self._concerned.get(key, ()))
 
-    def forget(self, uid: str) -> None:
+    def forget_job_volumes(self, uid: str) -> None:
         """A job is gone."""
         for key in self._named.pop(uid, ()):
             self._unconcern(key, uid)
 
-    def _note(self, uid: str, key: str) -> None:
+    def _record_wanted(self, uid: str, key: str) -> None:
         """Of so many that a job waits for, the newest count: whoever makes claims could name any number of classes."""
         known = self._named.setdefault(uid, {})
         # To the end: the order is that of the latest use.

@@ -38,7 +38,7 @@ from queueing.queues.eviction_units import orphan
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.device_quota import DeviceQuota
-from ungater.cache.held.kept_pods import KeptPods, grows, inside, runs, together
+from ungater.cache.held.kept_pods import KeptPods, are_inside, are_together, grows, runs
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
 from ungater.jobs.pod_group import mark_of
@@ -96,7 +96,7 @@ class RebuiltAdmissions:
     def _of_pods(self, entry: WorkloadEntry) -> Admission | None:
         """What its pods say that it has, if it is so."""
         job = entry.job
-        kept = [one for pod_set in job.pod_sets if (one := self._kept(entry, pod_set)) is not None]
+        kept = [one for pod_set in job.pod_sets if (one := self._kept_pods(entry, pod_set)) is not None]
         if len(kept) < len(job.pod_sets) or not any(one.pods for one in kept):
             return None
         # With places for missing pods if quota covers them, else with
@@ -115,26 +115,26 @@ class RebuiltAdmissions:
         """What is noted on its Workload, where its pods run in that, and there is room and quota for it."""
         kept: list[KeptPods] = []
         for pod_set, part in zip(entry.job.pod_sets, noted.parts, strict=False):
-            slots, pods = part.slots, self._placed(entry, pod_set)
+            slots, pods = part.slots, self._placed_pods(entry, pod_set)
             flavor = self._state.flavors.get(slots.flavor) if slots is not None else None
             quota = AdmittedQuota(noted.queue, dict(part.flavors)) if noted.queue else None
-            one = self._seen(pod_set, pods, quota, flavor)
+            one = self._read_kept_pods(pod_set, pods, quota, flavor)
             if part.name != pod_set.name or part.count > pod_set.full or exceeds(one.charged, part.asks or {}):
                 return None
-            if slots is not None and (flavor is None or flavor.levels != slots.levels or not inside(one, slots)):
+            if slots is not None and (flavor is None or flavor.levels != slots.levels or not are_inside(one, slots)):
                 return None
             if not self._are_there(one):
                 return None
             kept.append(one)
         if len(kept) != len(entry.job.pod_sets) or len(kept) != len(noted.parts) or not runs(entry, self._keys.gate):
             return None
-        return noted if self._pays(entry, noted) and self._held(entry, kept, noted) is not None else None
+        return noted if self._pays(entry, noted) and self._rebuild_assignments(entry, kept, noted) is not None else None
 
     # --- what pods say, and whether it is so -----------------------------------------------------------------------
 
-    def _kept(self, entry: WorkloadEntry, pod_set: PodSetView) -> KeptPods | None:
+    def _kept_pods(self, entry: WorkloadEntry, pod_set: PodSetView) -> KeptPods | None:
         """The pods of a pod set that have places; None where they do not say one and the same thing, or no truth."""
-        pods = self._placed(entry, pod_set)
+        pods = self._placed_pods(entry, pod_set)
         if not pods:
             return KeptPods(pod_set, (), None, None, {}, {}) if not pod_set.count or grows(entry) else None
         # More pods than the job wants: some of them are not its own, or it shrinks; no word of theirs is believed.
@@ -146,7 +146,7 @@ class RebuiltAdmissions:
         # Pods of one pod set run by one admission. Where they differ, somebody wrote on them, or they are of two times.
         if len(said) > 1 or (text and quota is None) or (quota is None and entry.job.queue):
             return None
-        tried = [self._seen(pod_set, pods, quota, flavor) for flavor in self._flavors(quota)]
+        tried = [self._read_kept_pods(pod_set, pods, quota, flavor) for flavor in self._flavors(quota)]
         # One on a node that is gone by now, or on its way to it, is lost: it is missing, and another is made for it.
         stay = [replace(one, pods=tuple(pod for pod in pods if not self._is_lost(one, pod))) for one in tried]
         return next((one for one in (*tried, *stay) if one.pods and self._are_there(one)), None)
@@ -159,10 +159,10 @@ class RebuiltAdmissions:
     def _are_there(self, kept: KeptPods) -> bool:
         return all(self._is_there(kept, pod) for pod in kept.pods)
 
-    def _placed(self, entry: WorkloadEntry, pod_set: PodSetView) -> tuple[Pod, ...]:
+    def _placed_pods(self, entry: WorkloadEntry, pod_set: PodSetView) -> tuple[Pod, ...]:
         """Pods that were let go for this workload and take room; of those that end only as many as are missing."""
         found: list[Pod] = []
-        for pod in sorted(entry.pods_of(pod_set), key=lambda pod: pod.metadata.name):
+        for pod in sorted(entry.pods_of_pod_set(pod_set), key=lambda pod: pod.metadata.name):
             given = (pod.metadata.annotations or {}).get(self._keys.pod_set, pod_set.name)
             ours = mark_of(pod, self._keys) == entry.job.workload and given == pod_set.name
             if ours and not is_gated(pod, self._keys.gate) and not finished(pod):
@@ -172,11 +172,11 @@ class RebuiltAdmissions:
         end = [pod for pod in found if pod not in stay and pod.spec.node_name and not dead(pod.spec.node_name)]
         return (*stay, *end[: max(0, pod_set.count - len(stay))]) if stay else ()
 
-    def _seen(
+    def _read_kept_pods(
         self, pod_set: PodSetView, pods: tuple[Pod, ...], quota: AdmittedQuota | None, flavor: Flavor | None
     ) -> KeptPods:
-        asks = _most(map(self._quota.asked_by, pods))
-        charged = asks if quota is None else _most(map(self._quota.of_pod, pods))
+        asks = _largest_amounts(map(self._quota.asked_by, pods))
+        charged = asks if quota is None else _largest_amounts(map(self._quota.quota_of_pod, pods))
         return KeptPods(pod_set, pods, quota, flavor, asks, charged)
 
     def _flavors(self, quota: AdmittedQuota | None) -> Iterator[Flavor | None]:
@@ -193,7 +193,7 @@ class RebuiltAdmissions:
     def _is_there(self, kept: KeptPods, pod: Pod) -> bool:
         """Whether a pod is where it says that it was sent, on a node of its flavors; or on its way to what is there."""
         flavor, node = kept.flavor, self._state.nodes.get(pod.spec.node_name)
-        labels = dict(zip(kept.levels, kept.place(pod), strict=True))
+        labels = dict(zip(kept.levels, kept.place_of_pod(pod), strict=True))
         # No node has the label any more, so the pod's empty value for it is no contradiction.
         for level in self._state.cluster.lost_levels(kept.name):
             if not labels.get(level, ""):
@@ -207,19 +207,21 @@ class RebuiltAdmissions:
         if pod.spec.node_name:
             return node is not None and labels.items() <= node.labels.items()
         tree = self._state.tree(flavor.name) if flavor is not None else None
-        return flavor is None or (tree is not None and kept.place(pod) in tree.domain_of)
+        return flavor is None or (tree is not None and kept.place_of_pod(pod) in tree.domain_of)
 
     # --- whether all that is asked for holds -----------------------------------------------------------------------
 
     def _admission(self, entry: WorkloadEntry, kept: Sequence[KeptPods], *, complete: bool) -> Admission | None:
         """What they hold together, ``complete`` with places for missing ones; None where that is not to be had."""
-        parts = self._held(entry, kept, complete=complete)
+        parts = self._rebuild_assignments(entry, kept, complete=complete)
         if parts is None:
             return None
         queue = next((one.quota.cluster_queue for one in kept if one.quota is not None), "")
-        return Admission(queue, tuple(self._part(one, parts.get(one.pod_set.name), complete=complete) for one in kept))
+        return Admission(
+            queue, tuple(self._assignment_of(one, parts.get(one.pod_set.name), complete=complete) for one in kept)
+        )
 
-    def _held(
+    def _rebuild_assignments(
         self, entry: WorkloadEntry, kept: Sequence[KeptPods], noted: Admission | None = None, *, complete: bool = True
     ) -> dict[str, Assignment] | None:
         """What they hold in the engine, or what is noted; None where that is not what is asked for, or has no room."""
@@ -235,9 +237,9 @@ class RebuiltAdmissions:
                 self._claim(entry, one)
             if noted is not None:
                 slots = [part for part in noted.parts if part.slots is not None]
-                state.restore(entry.key, [self._reservations.assignment(entry, part) for part in slots])
+                state.restore_slots(entry.key, [self._reservations.assignment(entry, part) for part in slots])
             else:
-                state.restore(entry.key, [one.assignment(wished[one.pod_set.name]) for one in kept if one.flavor])
+                state.restore_slots(entry.key, [one.assignment(wished[one.pod_set.name]) for one in kept if one.flavor])
             for one in kept if noted is None else ():
                 more = self._completed(entry, one, wished, complete=complete)
                 if more is None:
@@ -247,7 +249,7 @@ class RebuiltAdmissions:
             parts = dict(state.assignments(entry.key))
             # Their victims still run in that room, perhaps these very pods: what is promised is planned again.
             state.release_all([name for name in self._queues.nominated if name != entry.key])
-            return parts if self._has_room(parts.values()) and together(kept, wished, parts) else None
+            return parts if self._has_room(parts.values()) and are_together(kept, wished, parts) else None
         finally:
             state.rollback(checkpoint)
 
@@ -293,14 +295,14 @@ class RebuiltAdmissions:
     def _has_room(self, parts: Collection[Assignment]) -> bool:
         """Whether all are on nodes that there are, and none is short."""
         return all(piece.nodes for part in parts for piece in part.slices) and all(
-            self._state.free(name).get(resource, 0) >= 0
+            self._state.free_on_node(name).get(resource, 0) >= 0
             for part in parts
             for piece in part.slices
             for name, _ in piece.nodes
             for resource in {PODS, *part.requests}
         )
 
-    def _part(self, kept: KeptPods, held: Assignment | None, *, complete: bool) -> PodSetAssignment:
+    def _assignment_of(self, kept: KeptPods, held: Assignment | None, *, complete: bool) -> PodSetAssignment:
         """What is stored of it."""
         wanted = kept.pod_set.count if complete and kept.pods else len(kept.pods)
         count = held.count if held is not None else wanted
@@ -319,9 +321,11 @@ class RebuiltAdmissions:
         if not admission.queue:
             return not entry.job.queue and all(part.slots is not None or not part.count for part in admission.parts)
         queues, quotas, name = self._queues, self._queues.quotas, admission.queue
-        workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        workload = self._reservations.workload(
+            entry, self._pod_sets.wish(entry), self._pod_sets.priority_of_entry(entry)
+        )
         workload = msgspec.structs.replace(workload, queue=self._local_queue(entry, name))
-        refusal, found = queues.config.refused(workload)
+        refusal, found = queues.config.refuse_workload(workload)
         if found != name or (refusal is not None and refusal.reason is not Reason.QUEUE_STOPPED):
             return False
         if not all(self._covered(name, part) for part in admission.parts):
@@ -335,10 +339,10 @@ class RebuiltAdmissions:
             for pod in entry.pods.values():
                 # The quota that its pods run with is charged already, pod by
                 # pod: it must not be asked for a second time.
-                if (own := quotas.free(orphan(key(pod)))) is not None and own.queue == name:
+                if (own := quotas.release_quota(orphan(key(pod)))) is not None and own.queue == name:
                     charged.update(own.amounts)
             more = {one: amount for one, amount in amounts.items() if amount > charged[one]}
-            return quotas.fits(name, more, non_preemptible=quotas.spares(name, workload))
+            return quotas.fits_quota(name, more, non_preemptible=quotas.is_protected(name, workload))
         finally:
             quotas.rollback(depth)
 
@@ -361,11 +365,12 @@ class RebuiltAdmissions:
                 return False
         covered = {resource for group in groups for resource in group.resources}
         return owed - covered <= {PODS} and all(
-            self._queues.quotas.covers(queue, (part.flavors.get(resource, ""), resource)) for resource in owed & covered
+            self._queues.quotas.has_quota(queue, (part.flavors.get(resource, ""), resource))
+            for resource in owed & covered
         )
 
 
-def _most(takes: Iterable[Amounts]) -> Amounts:
+def _largest_amounts(takes: Iterable[Amounts]) -> Amounts:
     """What none of these pods takes more than."""
     found: Amounts = {}
     for one in takes:

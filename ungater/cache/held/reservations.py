@@ -68,7 +68,7 @@ class Reservations:
         queued = queues.entries[key]
         # Put off once: each look would push another entry onto the heap.
         if until > now and not (queued.phase is Phase.LATER and queued.until == until):
-            queues.put_off(key, until)
+            queues.delay_workload(key, until)
 
     def workload(self, entry: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
         """The job as queueing sees it. ``pod_sets``: those that need pods."""
@@ -129,7 +129,7 @@ class Reservations:
         same = {name: entry.admitted(name) for name in entry.asked}
         self.queues.wish(entry.key, {**same, **entry.growing} or None)
 
-    def rest(self, entry: WorkloadEntry) -> None:
+    def stop_wanting(self, entry: WorkloadEntry) -> None:
         """One that holds something wants nothing else, until `want` is called again."""
         self.moving.pop(entry.key, None)
         self.queues.wish(entry.key, None)
@@ -137,10 +137,10 @@ class Reservations:
     def end_wait(self, entry: WorkloadEntry) -> bool:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
         if entry.admission is not None:
-            self.rest(entry)
+            self.stop_wanting(entry)
             return growth_of(entry.key) in self.queues.entries
         self.moving.pop(entry.key, None)
-        return self._forget(entry)
+        return self._forget_workload(entry)
 
     def victims_of(self, key: str) -> Iterable[str]:
         """The keys of those whose eviction a workload waits for: to be admitted, or to grow."""
@@ -151,11 +151,11 @@ class Reservations:
         """Who is nominated and waits until this one is gone: the keys of workloads, or of their growth."""
         return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
 
-    def eviction_message(self, preemptor: str, victim: str) -> lifecycle.Evict:
+    def eviction_message(self, preemptor: str, victim: str) -> lifecycle.EvictStep:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
-        entry, other, quotas = self.queues.entries[preemptor], self.queues.holder(victim), self.queues.quotas
+        entry, other, quotas = self.queues.entries[preemptor], self.queues.entry_of_unit(victim), self.queues.quotas
         ours = entry.queue
-        borrows = entry.grant is not None and any(quotas.over(ours, key) > 0 for key in entry.grant.amounts)
+        borrows = entry.grant is not None and any(quotas.overuse_of_queue(ours, key) > 0 for key in entry.grant.amounts)
         detail = Reason.RECLAIMED_WHILE_BORROWING if borrows else Reason.RECLAIMED
         # Later rules win: a plan does not store by which rule each
         # victim goes, so it is worked out from the queues as they are.
@@ -164,7 +164,7 @@ class Reservations:
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
         return lifecycle.preempted(detail, messages.preempted(self.queues.title_of(preemptor), ours, detail))
 
-    def awaited(self, victim: str) -> lifecycle.Evict | None:
+    def awaited(self, victim: str) -> lifecycle.EvictStep | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
         return (
@@ -206,8 +206,8 @@ class Reservations:
         """Hold exactly what the API server says that is admitted."""
         queues = self.queues
         grant = self.grant_of(entry, admission)
-        queues.restore(self.state, workload, grant, self._clock())
-        self._keep(entry, admission, grant)
+        queues.restore_workload(self.state, workload, grant, self._clock())
+        self._keep_packed(entry, admission, grant)
 
     def nominate(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
         """Hold what the API server says that a workload gets once its victims are gone."""
@@ -215,7 +215,9 @@ class Reservations:
         # By uid: a workload of the same name that was made since owes nobody anything.
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
         parts = nomination.domains
-        self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True)
+        self.queues.restore_workload(
+            self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True
+        )
 
     def nominate_growth(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
         """Hold what the API server says that an admitted workload gets besides, once its victims are gone."""
@@ -240,18 +242,18 @@ class Reservations:
         entry = self.queues.entries.get(key) or self.queues.outside.get(key)
         return entry is not None and entry.workload.uid == uid
 
-    def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
+    def admit_reserved(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """What was decided is stored; not of a pod set that its job has no more (a role), which is held for nobody."""
         self.moving.pop(entry.key, None)
         # Held as stored, or it would be held for nobody until a restart.
-        if any(admission.part(name) is None for name in grant.counts):
+        if any(admission.pod_set_named(name) is None for name in grant.counts):
             stored = self.grant_of(entry, admission)
             self.queues.grant(self.state, entry.key, stored)
             self.queues.gave_back(self.state, grant)
             grant = stored
-        self._keep(entry, admission, grant)
+        self._keep_packed(entry, admission, grant)
 
-    def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
+    def _keep_packed(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         held = self.state.assignments(entry.key)
         # The engine knows the nodes inside wide domains, which what is stored does not name.
         packed = msgspec.structs.replace(grant, assignments=tuple(held.values()))
@@ -266,18 +268,18 @@ class Reservations:
         # The old slots stay taken until the write ends: should the controller die in between, they are what is stored.
         left = hold_elsewhere(self.state, self.queues, entry.key, grant)
         if before is not None:
-            self.state.restore(_leaving(entry.key), left)
+            self.state.restore_slots(_leaving(entry.key), left)
             self._left[entry.key] = before
-            entry.give_up(frozenset((part.pod_set, one.values) for part in left for one in part.slices))
+            entry.give_up_slots(frozenset((part.pod_set, one.values) for part in left for one in part.slices))
 
     def replaced(self, entry: WorkloadEntry) -> bool:
         """The write of other slots ended; True where somebody else may be helped."""
         before = self._left.pop(entry.key, None)
         if before is None:
             return False
-        entry.give_up(frozenset())
+        entry.give_up_slots(frozenset())
         # The write has ended: from here on the slots that it left are anybody's.
-        self.state.release(_leaving(entry.key))
+        self.state.release_workload(_leaving(entry.key))
         self.queues.gave_back(self.state, before)
         return True
 
@@ -285,7 +287,7 @@ class Reservations:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
         # Its job went while the write was on its way; nothing but the engine may still hold something.
         if entry.key not in self.queues.entries:
-            self.state.release(entry.key)
+            self.state.release_workload(entry.key)
         elif entry.grant is None:
             self.queues.release_and_requeue(self.state, entry.key, self._clock(), until=until)
         else:
@@ -299,19 +301,19 @@ class Reservations:
         self._clear(entry)
         self.queues.release_and_requeue(self.state, entry.key, self._clock(), until=until)
 
-    def free(self, entry: WorkloadEntry) -> bool:
+    def release_reservations(self, entry: WorkloadEntry) -> bool:
         """Give back all, for good; True where anything was held."""
         self._clear(entry)
-        return self._forget(entry)
+        return self._forget_workload(entry)
 
     def _clear(self, entry: WorkloadEntry) -> None:
         self.moving.pop(entry.key, None)
-        entry.release()
+        entry.clear_holding()
 
-    def _forget(self, entry: WorkloadEntry) -> bool:
+    def _forget_workload(self, entry: WorkloadEntry) -> bool:
         queued = self.queues.entries.get(entry.key)
         held = queued is not None and queued.phase in HOLDING
-        self.queues.forget(self.state, entry.key)
+        self.queues.remove_workload(self.state, entry.key)
         return held
 
     # --- as stored, and as queueing has it ---------------------------------------------------------------------------

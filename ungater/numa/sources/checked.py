@@ -28,7 +28,7 @@ class Problems:
         shown = shown if len(shown) <= 64 else f"{shown[:61]}..."
         self._found.append(f'{self._what}: {field}: Invalid value: "{shown}": expected {expected}')
 
-    def missing(self, field: str, expected: str) -> None:
+    def report_missing(self, field: str, expected: str) -> None:
         """A value that is not there."""
         self._found.append(f"{self._what}: {field}: Required value: expected {expected}")
 
@@ -57,7 +57,7 @@ class Problems:
             return None
         return amount
 
-    def number(self, field: str, value: object) -> int | None:
+    def parse_whole_number(self, field: str, value: object) -> int | None:
         """A whole number from 0."""
         text = str(value)
         # 18 digits fit into 64 bits, whatever they are.
@@ -66,7 +66,7 @@ class Problems:
         self.add(field, value, "a whole number")
         return None
 
-    def cpus(self, field: str, text: str | None) -> int:
+    def parse_cpu_set(self, field: str, text: str | None) -> int:
         """A CPU set such as ``0-7,64-71`` as a mask; 0 where it is empty or cannot be used."""
         try:
             return cpu_mask(text or "")

@@ -42,7 +42,7 @@ class SourceRules(msgspec.Struct, frozen=True):
     xpus: tuple[str, ...] = (XPU_RESOURCE,)
 
 
-class Described(msgspec.Struct, frozen=True):
+class DescribedMachine(msgspec.Struct, frozen=True):
     """A machine, or None where nothing usable is published, and what was wrong with what is.
 
     ``source`` names what the picture is from. ``zones_known``: its zone ids are the kubelet's. ``disagreements`` are
@@ -62,7 +62,7 @@ def describe(
     topology: NodeResourceTopology | None = None,
     flex: FlexTopo | None = None,
     rules: SourceRules | None = None,
-) -> Described:
+) -> DescribedMachine:
     """The picture of one node's machine. Never raises: what cannot be used is a problem."""
     found = _chosen(node, topology, flex, rules or SourceRules())
     machine = found.machine
@@ -75,7 +75,7 @@ def describe(
 
 def _chosen(
     node: objects.Node, topology: NodeResourceTopology | None, flex: FlexTopo | None, rules: SourceRules
-) -> Described:
+) -> DescribedMachine:
     """By the source that knows most."""
     ignored, xpus = tuple(sorted(rules.ignored)), rules.xpus
     annotations, status = node.metadata.annotations or {}, node.status
@@ -100,20 +100,20 @@ def _chosen(
         if different:
             safer = _safer(full, part)
             safer = safer and annotated.with_free_gpus(safer, annotations, of_node)
-            return Described(safer, BOTH, problems=(*problems, *of_node.texts), disagreements=different)
-        return Described(full, flex_topo.KIND, problems=problems)
+            return DescribedMachine(safer, BOTH, problems=(*problems, *of_node.texts), disagreements=different)
+        return DescribedMachine(full, flex_topo.KIND, problems=problems)
     if full is not None and full.layout.exact:
-        return Described(full, flex_topo.KIND, problems=problems)
+        return DescribedMachine(full, flex_topo.KIND, problems=problems)
     if part is not None:
         knows = full is not None and flex is not None and flex.status.kubelet is not None
         part = annotated.with_free_gpus(_told_more(part, full) if full and knows else part, annotations, of_node)
-        return Described(part, nrt.KIND, problems=(*problems, *of_node.texts))
+        return DescribedMachine(part, nrt.KIND, problems=(*problems, *of_node.texts))
     if full is not None and flex is not None and flex.status.kubelet is not None and full.layout.resources:
         full = annotated.with_free_gpus(full, annotations, of_node)
-        return Described(full, flex_topo.KIND, problems=(*problems, *of_node.texts))
+        return DescribedMachine(full, flex_topo.KIND, problems=(*problems, *of_node.texts))
     found = annotated.machine_of(name, annotations, status.allocatable, of_node, version=version, ignored=ignored)
     machine, known = found or (None, True)
-    return Described(machine, annotated.KIND if machine else "", known, (*problems, *of_node.texts))
+    return DescribedMachine(machine, annotated.KIND if machine else "", known, (*problems, *of_node.texts))
 
 
 def _told_more(part: Machine, full: Machine) -> Machine:
@@ -135,7 +135,7 @@ def _differences(full: Layout, part: Layout) -> Iterator[str]:
     """What two layouts of one machine say differently."""
     ours, theirs = [zone.id for zone in full.zones], [zone.id for zone in part.zones]
     if ours != theirs:
-        yield f"zones: FlexTopo has {_listed(ours)}, NodeResourceTopology has {_listed(theirs)}"
+        yield f"zones: FlexTopo has {_join_numbers(ours)}, NodeResourceTopology has {_join_numbers(theirs)}"
     for what in ("policy", "scope"):
         one, other = getattr(full.kubelet, what), getattr(part.kubelet, what)
         if one != other:
@@ -212,5 +212,5 @@ def _links(layout: Layout, resources: tuple[str, ...]) -> tuple[LinkGraph | XpuB
     return found if any(each is not None for each in found) else ()
 
 
-def _listed(zones: list[int]) -> str:
+def _join_numbers(zones: list[int]) -> str:
     return ", ".join(map(str, zones))

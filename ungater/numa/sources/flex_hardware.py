@@ -12,7 +12,7 @@ from kube.topologies import Component, FlexTopoSpec
 from ungater.numa.sources.checked import Problems
 
 
-class Hardware(msgspec.Struct):
+class FlexHardware(msgspec.Struct):
     """Zones by kubelet id; all maps are by that."""
 
     zones: tuple[int, ...]
@@ -54,7 +54,7 @@ class Hardware(msgspec.Struct):
             yield socket if sharing[l3] == len(cores) * len(threads) else l3
 
 
-def hardware_of(spec: FlexTopoSpec, problems: Problems) -> Hardware:
+def hardware_of(spec: FlexTopoSpec, problems: Problems) -> FlexHardware:
     """What the graph says; no zones where it has none. Edges that make no sense are problems."""
     zones: dict[str, int] = {}
     parts: dict[str, Component] = {}
@@ -67,19 +67,25 @@ def hardware_of(spec: FlexTopoSpec, problems: Problems) -> Hardware:
                 problems.add(f"spec.nodes[{at}].id", component.id, "numa-<id> for a NUMANode")
             else:
                 zones[component.id], found[number] = number, component
-    hardware = Hardware(tuple(sorted(found)))
+    hardware = FlexHardware(tuple(sorted(found)))
     for number, component in found.items():
         attributes = component.attributes or {}
-        hardware.cpus[number] = problems.cpus(f"spec.nodes[{component.id}].attributes.cpus", attributes.get("cpus"))
+        hardware.cpus[number] = problems.parse_cpu_set(
+            f"spec.nodes[{component.id}].attributes.cpus", attributes.get("cpus")
+        )
         if socket := attributes.get("socket"):
             place = f"spec.nodes[{component.id}].attributes.socket"
-            hardware.sockets[number] = problems.number(place, socket) or 0
+            hardware.sockets[number] = problems.parse_whole_number(place, socket) or 0
     _read_edges(spec, hardware, zones, parts, problems)
     return hardware
 
 
 def _read_edges(
-    spec: FlexTopoSpec, hardware: Hardware, zones: Mapping[str, int], parts: Mapping[str, Component], problems: Problems
+    spec: FlexTopoSpec,
+    hardware: FlexHardware,
+    zones: Mapping[str, int],
+    parts: Mapping[str, Component],
+    problems: Problems,
 ) -> None:
     zone_of: dict[str, int] = {}
     cores: list[tuple[str, str]] = []
@@ -93,7 +99,7 @@ def _read_edges(
             cores.append((edge.source, edge.target))
         elif edge.type == graph.DISTANCE and edge.source in zones and edge.target in zones:
             place = f"spec.edges[{at}].attributes.distance"
-            distance = problems.number(place, (edge.attributes or {}).get("distance", ""))
+            distance = problems.parse_whole_number(place, (edge.attributes or {}).get("distance", ""))
             if distance is not None:
                 hardware.distances.setdefault(zones[edge.source], {})[zones[edge.target]] = distance
     for zone in hardware.distances:
@@ -104,8 +110,8 @@ def _read_edges(
         if group in zone_of:
             attributes = parts[core].attributes or {}
             place = f"spec.nodes[{core}].attributes.cpus"
-            if not (mask := problems.cpus(place, attributes.get("cpus"))):
-                problems.missing(place, "the CPUs of the core, such as 0,64")
+            if not (mask := problems.parse_cpu_set(place, attributes.get("cpus"))):
+                problems.report_missing(place, "the CPUs of the core, such as 0,64")
                 continue
             l3 = attributes.get("l3", "")
             level = int(l3) if l3.isascii() and l3.isdigit() else -1

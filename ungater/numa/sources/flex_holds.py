@@ -10,7 +10,7 @@ from engine.kubelet.machine import CPU, NumaPlacement, ZoneUse
 from engine.quantity import bounded
 from kube.topologies import FlexTopoStatus, Holder, MemoryAssignment
 from ungater.numa.sources.checked import cpu_mask
-from ungater.numa.sources.flex_hardware import Hardware
+from ungater.numa.sources.flex_hardware import FlexHardware
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -32,7 +32,7 @@ def natural(text: str) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(text) if part)
 
 
-def holds(status: FlexTopoStatus, hardware: Hardware, columns: Columns) -> dict[str, NumaPlacement]:
+def placements_by_pod(status: FlexTopoStatus, hardware: FlexHardware, columns: Columns) -> dict[str, NumaPlacement]:
     """Pod -> what it holds. A pod that the agent could not name goes by its uid, which is no pod's key."""
     uses: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     ids: dict[str, dict[int, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))

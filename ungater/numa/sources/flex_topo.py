@@ -21,8 +21,8 @@ from kube import objects
 from kube.links import XPU_RESOURCE, device_links
 from kube.topologies import Device, FlexTopo, FlexTopoStatus, KubeletConfig, MemoryZone
 from ungater.numa.sources.checked import Problems
-from ungater.numa.sources.flex_hardware import Hardware, hardware_of
-from ungater.numa.sources.flex_holds import Columns, holds, natural
+from ungater.numa.sources.flex_hardware import FlexHardware, hardware_of
+from ungater.numa.sources.flex_holds import Columns, natural, placements_by_pod
 from ungater.numa.sources.nrt import MAX_ALLOWABLE, OPTIONS, POLICIES, SCOPES
 
 KIND = "FlexTopo"
@@ -38,7 +38,7 @@ class _Reading(msgspec.Struct):
     """One object, as far as it is read."""
 
     topo: FlexTopo
-    hardware: Hardware
+    hardware: FlexHardware
     kubelet: Kubelet
     reserved: int  # CPU mask
     problems: Problems
@@ -77,13 +77,13 @@ def machine_of(
     """
     hardware = hardware_of(topo.spec, problems)
     if not hardware.zones:
-        problems.missing("spec.nodes", "at least one component of type NUMANode, with id numa-<id>")
+        problems.report_missing("spec.nodes", "at least one component of type NUMANode, with id numa-<id>")
         return None
     config = topo.status.kubelet
     kubelet = _kubelet(config, version, problems) if config else Kubelet(version=version)
-    reserved = problems.cpus("status.kubelet.reservedCpus", config.reserved_cpus) if config else 0
+    reserved = problems.parse_cpu_set("status.kubelet.reservedCpus", config.reserved_cpus) if config else 0
     read = _Reading(topo, hardware, kubelet, reserved, problems)
-    cpus, memory, devices = _cpus(read), _memory(read), _devices(read)
+    cpus, memory, devices = _cpus(read), _memory(read), _read_devices(read)
     exact = config is not None and cpus is not None and memory is not None and read.ready
     resources = tuple(sorted({*read.columns.capacity, *devices}))
     known = [devices.get(resource, []) if exact else [] for resource in resources]
@@ -120,7 +120,7 @@ def machine_of(
             for resource, here in zip(resources, known, strict=True)
             if here
         },
-        holds=holds(topo.status, hardware, read.columns),
+        holds=placements_by_pod(topo.status, hardware, read.columns),
     )
 
 
@@ -135,7 +135,7 @@ def _kubelet(config: KubeletConfig, version: tuple[int, int], problems: Problems
             # Kubelets write options with hyphens and exporters without them: one table serves both.
             plain = name.replace("-", "").lower()
             if plain == MAX_ALLOWABLE:
-                most = problems.number(f"{place}.topologyManagerPolicyOptions[{name}]", value) or most
+                most = problems.parse_whole_number(f"{place}.topologyManagerPolicyOptions[{name}]", value) or most
             elif flag := OPTIONS.get(plain):
                 options[flag] = value.lower() == "true"
     return Kubelet(
@@ -160,10 +160,10 @@ def _cpus(read: _Reading) -> int | None:
         in_zones |= hardware.cpus[zone]
         for threads, _ in hardware.cores.get(zone, ()):
             in_cores |= sum(1 << cpu for cpu in threads)
-    installed = problems.cpus("status.kubelet.onlineCpus", online) or in_zones
+    installed = problems.parse_cpu_set("status.kubelet.onlineCpus", online) or in_zones
     if installed & ~in_zones:
         problems.add("status.kubelet.onlineCpus", online, "CPUs of the NUMANodes alone")
-    free = problems.cpus("status.cpus.defaultSet", state.default_set) if state else 0
+    free = problems.parse_cpu_set("status.cpus.defaultSet", state.default_set) if state else 0
     if state is not None and free & ~installed:
         problems.add("status.cpus.defaultSet", state.default_set, "CPUs that are online")
     # The static policy keeps reserved CPUs in its default set, and gives none of them to a container of its own.
@@ -176,7 +176,9 @@ def _cpus(read: _Reading) -> int | None:
     # A CPU of no known core: which threads go together is then not known, and no CPU can be foreseen.
     if state is None or state.default_set is None or installed & ~in_cores:
         if read.ready:
-            problems.missing("status.cpus.defaultSet", "the CPU manager's state, and every online CPU in a CPUCore")
+            problems.report_missing(
+                "status.cpus.defaultSet", "the CPU manager's state, and every online CPU in a CPUCore"
+            )
         return None
     return free
 
@@ -201,7 +203,7 @@ def _memory(read: _Reading) -> tuple[MemoryCells, ...] | None:
             read.columns.put(amount.type, wire.zone, (total, allocatable, min(bounded(amount.free), allocatable)))
     if set(found) != set(zones):
         if read.ready:
-            problems.missing("status.memory.zones", "the Memory Manager's state of every NUMANode")
+            problems.report_missing("status.memory.zones", "the Memory Manager's state of every NUMANode")
         return None
     return tuple(
         # Whatever the status says, a zone is in its own group.
@@ -210,7 +212,7 @@ def _memory(read: _Reading) -> tuple[MemoryCells, ...] | None:
     )
 
 
-def _devices(read: _Reading) -> dict[str, list[Device]]:
+def _read_devices(read: _Reading) -> dict[str, list[Device]]:
     """Devices of each resource in their order."""
     indexes, zones = _indexes(read.topo), read.hardware.zones
     found: dict[str, list[Device]] = {}

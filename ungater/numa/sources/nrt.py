@@ -70,9 +70,9 @@ def machine_of(
     ``version``: of the node's kubelet. How devices are linked comes from the graph in ``spec`` or the node's
     ``annotations``, where there are any; ``xpus``: resources with rules of their own.
     """
-    zones = _zones(nrt, problems)
+    zones = _zones_by_kubelet_id(nrt, problems)
     if not zones:
-        problems.missing("zones", "at least one zone of type Node, named node-<id>")
+        problems.report_missing("zones", "at least one zone of type Node, named node-<id>")
         return None
     amounts = {zone: _amounts(wire, f"zones[{at}]", problems) for zone, (at, wire) in zones.items()}
     resources = tuple(sorted({name for found in amounts.values() for name in found}))
@@ -113,7 +113,7 @@ def _column(table: list[list[Amounts3]], which: int) -> tuple[tuple[int, ...], .
     return tuple(tuple(each[which] for each in row) for row in table)
 
 
-def _zones(nrt: NodeResourceTopology, problems: Problems) -> dict[int, tuple[int, TopologyZone]]:
+def _zones_by_kubelet_id(nrt: NodeResourceTopology, problems: Problems) -> dict[int, tuple[int, TopologyZone]]:
     """Kubelet id -> (place in the list, zone), ascending by id."""
     found: dict[int, tuple[int, TopologyZone]] = {}
     for at, wire in enumerate(nrt.zones or ()):
@@ -138,11 +138,11 @@ def _zone(zone: int, zones: dict[int, tuple[int, TopologyZone]], problems: Probl
         other = zone_id(cost.name)
         if other is None or other not in zones:
             problems.add(f"{field}.name", cost.name, "the name of one of the zones")
-        elif (distance := problems.number(f"{field}.value", cost.value)) is not None:
+        elif (distance := problems.parse_whole_number(f"{field}.value", cost.value)) is not None:
             distances[other] = distance
     complete = distances.keys() == zones.keys()
     if distances and not complete:
-        problems.missing(f"zones[{at}].costs", "the cost of every zone, or of none")
+        problems.report_missing(f"zones[{at}].costs", "the cost of every zone, or of none")
     return Zone(id=zone, distances=tuple(distances[other] for other in zones) if complete else ())
 
 
@@ -151,7 +151,7 @@ def _amounts(wire: TopologyZone, at: str, problems: Problems) -> dict[str, Amoun
     for place, resource in enumerate(wire.resources or ()):
         field = f"{at}.resources[{place}]"
         if not resource.name:
-            problems.missing(f"{field}.name", "the name of a resource")
+            problems.report_missing(f"{field}.name", "the name of a resource")
         elif resource.name in found:
             problems.add(f"{field}.name", resource.name, "each resource once")
         else:
@@ -199,7 +199,7 @@ def _kubelet(nrt: NodeResourceTopology, version: tuple[int, int], present: set[s
         elif attribute.name == "topologyManagerScope":
             scope = problems.choice(field, value, SCOPES) or scope
         elif attribute.name == _MAX_ZONES or (option and option[1].lower() == MAX_ALLOWABLE):
-            most = problems.number(field, value) or most
+            most = problems.parse_whole_number(field, value) or most
         elif option and (flag := OPTIONS.get(option[1].lower())):
             options[flag] = value.lower() == "true"
     return Kubelet(

@@ -12,10 +12,10 @@ from support.published import nrt, nrt_zone
 from certs.authority import Lifetimes, create
 from certs.store import data_of
 from cli.doctor import nodes
-from cli.doctor.command import shown
-from cli.doctor.installation import Installed, differs, judge
-from cli.doctor.nodes import Seen
-from cli.doctor.trial import Trial, try_webhook
+from cli.doctor.command import render_findings
+from cli.doctor.installation import Installation, differs, judge
+from cli.doctor.nodes import NodesView
+from cli.doctor.trial import TrialResult, try_webhook
 from crds.constants import NUMA_POLICY
 from crds.settings import Settings, unread_keys
 from kube.errors import Forbidden, KubeTimeout, ServerError
@@ -78,7 +78,7 @@ def flex(topology="restricted", cpus="static"):
 
 def look(where=NODES, flavors=GPU, *, known=None, asked=(), agent=False, topologies=None, placed=()):
     flexes = {one.metadata.name: flex() for one in where} if known is None else known
-    found = nodes.findings(Seen(where, flavors, topologies or {}, flexes, asked, agent, placed=placed))
+    found = nodes.findings(NodesView(where, flavors, topologies or {}, flexes, asked, agent, placed=placed))
     return [(str(one.weight), one.about, one.message, one.mend) for one in found]
 
 
@@ -89,7 +89,7 @@ def only(found):
 
 def test_a_cluster_in_order_has_no_findings():
     assert look() == []
-    assert "Nothing is wrong" in str(shown([]).renderables[0])
+    assert "Nothing is wrong" in str(render_findings([]).renderables[0])
 
 
 def test_no_flavor():
@@ -327,7 +327,7 @@ def renewed(at):
 def healthy():
     """As the API server has it after an installation that runs."""
     bundle = create(("topogate-webhook.topogate-system.svc",), NOW - timedelta(days=1), Lifetimes())
-    found = Installed(Settings(), kubernetes="v1.36.3", configured=True)
+    found = Installation(Settings(), kubernetes="v1.36.3", configured=True)
     for wanted in render.objects():
         live = copy.deepcopy(wanted)
         if live["kind"] == "Deployment":
@@ -357,8 +357,8 @@ URL = "https://127.0.0.1:9443"
 
 def beside():
     """An installation whose components run beside the cluster, and have not been started yet."""
-    found = Installed(Settings(webhook_url=URL), kubernetes="v1.36.3", configured=True)
-    for wanted in render.objects(render.Options(webhook_url=URL)):
+    found = Installation(Settings(webhook_url=URL), kubernetes="v1.36.3", configured=True)
+    for wanted in render.objects(render.InstallOptions(webhook_url=URL)):
         found.objects.append((wanted, copy.deepcopy(wanted)))
     found.secret = {}
     return found
@@ -378,7 +378,7 @@ def test_beside_a_cluster_nothing_is_restarted_in_it():
     again = f"topogate install --out-of-cluster --webhook-url {URL}"
     assert next(mend for message, mend in mends.items() if message.startswith("missing")) == again
     assert found.install_command == again
-    found = nodes.findings(Seen(NODES, (), {}, {}, (), agent=False, install=again))
+    found = nodes.findings(NodesView(NODES, (), {}, {}, (), agent=False, install=again))
     assert next(found).mend == f"{again} --topology auto"
 
 
@@ -396,13 +396,13 @@ def test_a_webhook_beside_the_cluster_stays_there_where_the_settings_forgot_its_
 
 
 def test_nothing_installed():
-    found = only(judged(Installed(Settings(), kubernetes="v1.36.3")))
+    found = only(judged(Installation(Settings(), kubernetes="v1.36.3")))
     assert found[2:] == ("Topogate is not installed in this cluster", "topogate install --topology auto")
 
 
 def test_on_simulated_nodes_the_remedy_is_the_one_that_works_there():
     outside = f"topogate install --out-of-cluster --webhook-url {URL}"
-    found = Installed(Settings(), kubernetes="v1.36.3", simulated=True)
+    found = Installation(Settings(), kubernetes="v1.36.3", simulated=True)
     assert only(judged(found))[3] == f"{outside} --topology auto"
     found = healthy()
     found.simulated = True
@@ -468,9 +468,11 @@ BROKEN = {
     ),
     "certificates: the caBundle does not have the CA": lambda found: setattr(found, "secret", healthy().secret),
     "webhook: a Job with a request is refused: connection refused": lambda found: setattr(
-        found, "trial", Trial(wrong="a Job with a request is refused: connection refused")
+        found, "trial", TrialResult(wrong="a Job with a request is refused: connection refused")
     ),
-    "webhook: no Job could be tried": lambda found: setattr(found, "trial", Trial(unknown="no Job could be tried: no")),
+    "webhook: no Job could be tried": lambda found: setattr(
+        found, "trial", TrialResult(unknown="no Job could be tried: no")
+    ),
     "settings: requireQeue: unknown setting; the last good settings count": lambda found: setattr(
         found, "misconfigured", "requireQeue: unknown setting"
     ),
@@ -516,7 +518,7 @@ def test_what_follows_from_pods_that_are_not_ready_is_told_with_them():
     found = healthy()
     for name in ("topogate-webhook", "topogate-ungater"):
         live(found, "Deployment", name)["status"] = {}
-    found.lease, found.trial = None, Trial(wrong="a Job with a request is refused")
+    found.lease, found.trial = None, TrialResult(wrong="a Job with a request is refused")
     assert [about for _, about, *_ in judged(found)] == ["pods", "pods"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.owned import make_known, make_owner, make_pod, make_record, slot_map
 from support.world import stored_workload
 
-from cli.doctor.hanging import Held, findings
+from cli.doctor.hanging import HangingView, findings
 from kube.objects import Condition
 from kube.told_events import Regarding, Stamp, ToldEvent
 from ungater.model.conditions import ADMITTED, moment
@@ -35,7 +35,7 @@ def record(*pods, **tables):
 
 
 def said(*entries, workloads=(), events=(), now=NOW):
-    held = Held(entries, workloads, events, now)
+    held = HangingView(entries, workloads, events, now)
     return [(str(one.weight), one.about, one.message, one.mend) for one in findings(held)]
 
 

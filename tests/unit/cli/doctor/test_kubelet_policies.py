@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.doctor import nodes
-from cli.doctor.nodes import Seen
+from cli.doctor.nodes import NodesView
 from crds.constants import NUMA_POLICY
 from kube.objects import FlavorTopology, Node, NodeStatus, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
 from kube.topologies import FlexTopo, FlexTopoStatus, KubeletConfig
@@ -31,7 +31,7 @@ def mended():
         ResourceFlavor(metadata=ObjectMeta(name="gpu"), spec=spec),
         [("Job a/b", {NUMA_POLICY: "restricted"})],
     )
-    return [one.mend for one in nodes.findings(Seen([node], [flavor], {}, flexes, asked, agent=True))]
+    return [one.mend for one in nodes.findings(NodesView([node], [flavor], {}, flexes, asked, agent=True))]
 
 
 @pytest.mark.parametrize("policy", ["topologyManagerPolicy: restricted", "cpuManagerPolicy: static"])

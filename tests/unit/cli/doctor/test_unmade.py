@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 from support.owned import KEYS, make_known, make_owner, make_record
 
-from cli.doctor.hanging import Held
+from cli.doctor.hanging import HangingView
 from cli.doctor.unmade import findings
 from kube.told_events import Regarding, Stamp, ToldEvent
 from ungater.executor import messages
@@ -33,7 +33,7 @@ def told(entry, note, age=10.0, reporter="topogate.dev/topogate-ungater"):
 
 
 def said(*entries, events=(), now=NOW, led=True):
-    found = findings(Held(entries, (), events, now), KEYS, ACCOUNT, led=led)
+    found = findings(HangingView(entries, (), events, now), KEYS, ACCOUNT, led=led)
     return [(str(one.weight), one.about, one.message, one.mend) for one in found]
 
 

@@ -36,6 +36,6 @@ def test_the_devices_of_a_pod(pod, devices):
     world.put("resource_claim", claim("a", "r1-h1", 0, 1))
     world.put("resource_claim", claim("b", "r1-h2", 0))
     world.put("resource_claim", claim("c", ""))
-    assert HeldDevices(world.memory.state).of(pod) == devices
+    assert HeldDevices(world.memory.state).devices_of_pod(pod) == devices
     other = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace="other"))
-    assert HeldDevices(world.memory.state).of(other) == ()
+    assert HeldDevices(world.memory.state).devices_of_pod(other) == ()

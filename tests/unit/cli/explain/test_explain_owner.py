@@ -5,8 +5,8 @@ import pytest
 from support.owned import KEYS, make_job
 from support.world import World
 
-from cli.cluster.owner_names import named, one_owner
-from cli.explain.owners import elsewhere, find
+from cli.cluster.owner_names import one_owner, parse_owner
+from cli.explain.owners import find, owners_elsewhere
 from cli.output import Failure
 from kube.objects import Pod
 
@@ -24,13 +24,13 @@ from kube.objects import Pod
     ],
 )
 def test_names(text, what):
-    assert named(text) == what
+    assert parse_owner(text) == what
 
 
 @pytest.mark.parametrize("text", ["", "/", "jobset/", "/train", "ns/jobset/train"])
 def test_what_is_no_name_is_refused(text):
     with pytest.raises(Failure, match="expected NAME of a Job, or KIND/NAME"):
-        named(text)
+        parse_owner(text)
 
 
 def pod(name, owner="", kind="", *, labels=None, annotations=None):
@@ -95,7 +95,7 @@ def memory():
     ],
 )
 def test_all_workloads_of_an_owner_are_found_by_its_name(memory, text, owners):
-    assert [record.job.full_name for record in find(memory, "ns", *named(text))] == owners
+    assert [record.job.full_name for record in find(memory, "ns", *parse_owner(text))] == owners
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,18 @@ def test_all_workloads_of_an_owner_are_found_by_its_name(memory, text, owners):
     ],
 )
 def test_in_the_wrong_namespace_the_right_one_is_told(memory, text, there):
-    assert elsewhere(memory, "other", *named(text)) == there
-    assert not elsewhere(memory, "ns", *named(text))
+    assert owners_elsewhere(memory, "other", *parse_owner(text)) == there
+    assert not owners_elsewhere(memory, "ns", *parse_owner(text))
 
 
 def test_a_workload_is_found_by_its_own_name(memory):
     (record,) = find(memory, "ns", "", "db")
-    assert find(memory, "ns", *named(f"wl/{record.job.workload}")) == [record]
-    assert find(memory, "ns", *named(record.job.workload)) == [record], "as `kubectl get workloads` prints it"
+    assert find(memory, "ns", *parse_owner(f"wl/{record.job.workload}")) == [record]
+    assert find(memory, "ns", *parse_owner(record.job.workload)) == [record], "as `kubectl get workloads` prints it"
 
 
 def test_kind_and_name_may_be_two_words_as_for_kubectl():
-    assert named(one_owner(["job", "train"])) == named(one_owner(["job/train"])) == ("job", "train")
+    assert parse_owner(one_owner(["job", "train"])) == parse_owner(one_owner(["job/train"])) == ("job", "train")
     for words in (["job/train", "b"], ["a", "b", "c"]):
         with pytest.raises(Failure, match="expected one owner"):
             one_owner(words)

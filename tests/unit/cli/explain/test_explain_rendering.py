@@ -7,13 +7,13 @@ from rich.console import Console
 
 from cli.cluster.room_report import Room
 from cli.explain.rendering import render
-from cli.explain.report import AskedPodSet, Domain, MachineTrouble, PlacedPod, PodZone, Report
+from cli.explain.report import AskedPodSet, Domain, ExplainedPod, MachineTrouble, PodZone, Report
 
 BLOCK, RACK, HOST = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"
 
 
 def pod(name, rank=None, *, phase="Running", gated=False):
-    return PlacedPod(name, phase, "" if gated else "node", rank, gated)
+    return ExplainedPod(name, phase, "" if gated else "node", rank, gated)
 
 
 def report(**changes):
@@ -60,7 +60,7 @@ def test_a_placed_job_as_a_tree_of_its_domains():
 
 
 def test_devices_of_claims_are_told_with_the_pods_that_have_them():
-    had = PlacedPod("a", "Running", "h1", 0, gated=False, devices=("gpu.example.com/gpu-0", "dra.net/eth1"))
+    had = ExplainedPod("a", "Running", "h1", 0, gated=False, devices=("gpu.example.com/gpu-0", "dra.net/eth1"))
     lines = text(report(domains=(Domain(("b1", "r1", "h1"), 2, (had, pod("b", 1))),)))
     assert lines[-1].split() == ["a", "h1", "gpu.example.com/gpu-0,", "dra.net/eth1"]
 
@@ -145,8 +145,8 @@ def test_the_zones_of_each_pod_and_who_says_so():
         PodZone(0, {"cpu": "8", "nvidia.com/gpu": "2"}, {"nvidia.com/gpu": ("GPU-0", "GPU-1")}),
         PodZone(2, {"memory": "4Gi"}, {}),
     )
-    one = PlacedPod("a", "Running", "n1", 0, False, zones, "observed")
-    two = PlacedPod("b", "Pending", "", 1, False, zones[1:], "predicted")
+    one = ExplainedPod("a", "Running", "n1", 0, False, zones, "observed")
+    two = ExplainedPod("b", "Pending", "", 1, False, zones[1:], "predicted")
     lines = text(report(domains=(Domain(("b1", "r1", "h1"), 2, (one, two)),)))
     assert lines[-3].split() == ["POD", "NODE", "ZONES", "DEVICES", "SAID", "BY"]
     assert " ".join(lines[-2].split()) == "a n1 0: 8 cpu, 2 nvidia.com/gpu; 2: 4Gi memory GPU-0, GPU-1 observed"
@@ -155,7 +155,7 @@ def test_the_zones_of_each_pod_and_who_says_so():
 
 def test_the_zones_of_very_many_pods_are_cut_short():
     pods = tuple(
-        PlacedPod(f"p{i}", "Running", "n1", i, False, (PodZone(0, {"cpu": "1"}, {}),), "observed") for i in range(50)
+        ExplainedPod(f"p{i}", "Running", "n1", i, False, (PodZone(0, {"cpu": "1"}, {}),), "observed") for i in range(50)
     )
     lines = text(report(domains=(Domain(("b1", "r1", "h1"), 50, pods),)))
     assert lines[-1] == "and 10 more pods; -o json has them all"

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.install import flavor
-from cli.install.flavor import named, planned
+from cli.install.flavor import parse_flavor, planned
 from cli.output import Failure
 from crds.settings import Settings
 from kube.objects import FlavorTopology, Node, NodeStatus, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
@@ -12,13 +12,13 @@ from kube.resources import NODES, RESOURCE_FLAVORS
 
 @pytest.mark.parametrize("name", ["", "h100", "h100-east", "a.b"])
 def test_a_name_that_the_cluster_takes_is_kept(name):
-    assert named(name) == name
+    assert parse_flavor(name) == name
 
 
 @pytest.mark.parametrize("name", ["Bad_Name", "-a", "a-", "a..b", "a b", "a\n", "a" * 254])
 def test_a_name_that_the_cluster_would_refuse_is_refused_before_the_install(name):
     with pytest.raises(Failure, match="expected lower-case letters"):
-        named(name)
+        parse_flavor(name)
 
 
 RACK, LAYER, HOST = (

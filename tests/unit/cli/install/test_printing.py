@@ -5,7 +5,7 @@ import yaml
 
 from cli.install import printing
 from manifests import render
-from manifests.render import Options
+from manifests.render import InstallOptions
 
 LIMIT = 114_000  # bytes: what one still reads through before it is applied, and keeps in a repository
 
@@ -32,9 +32,9 @@ def test_an_installation_is_short():
 @pytest.mark.parametrize(
     "options",
     [
-        Options(),
-        Options(agent=True, kueue=True, metrics_authentication=True),
-        Options(config="# ü\n\nlogLevel: debug\n"),
+        InstallOptions(),
+        InstallOptions(agent=True, kueue=True, metrics_authentication=True),
+        InstallOptions(config="# ü\n\nlogLevel: debug\n"),
     ],
     ids=["base", "all", "settings"],
 )

@@ -15,7 +15,7 @@ from cli.simulate.known import known
 from cli.simulate.options import Made
 from crds.constants import Keys
 from engine.devices.ledger import DeviceLedger
-from simulator.model import Options, Placing, Policy
+from simulator.model import Placing, SchedulingPolicy, SimulatorOptions
 from simulator.results import End
 from simulator.run import Simulation
 
@@ -27,7 +27,7 @@ CLASS = {
     "metadata": {"name": "gpu"},
     "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
 }
-OURS = Policy("topology")
+OURS = SchedulingPolicy("topology")
 
 
 def sliced(name, count=4):
@@ -76,7 +76,9 @@ NODES = [node("r1h1", "r1"), node("r1h2", "r1"), node("r2h1", "r2")]
 CLUSTER = [FLAVOR, *NODES, CLASS, *(sliced(name) for name in ("r1h1", "r1h2", "r2h1")), template("one", namespace="x")]
 
 
-@pytest.mark.parametrize("policy", [OURS, Policy("count", Placing.SPREAD), Policy("pack", Placing.PACK)])
+@pytest.mark.parametrize(
+    "policy", [OURS, SchedulingPolicy("count", Placing.SPREAD), SchedulingPolicy("pack", Placing.PACK)]
+)
 def test_devices_are_held_while_a_job_runs_and_come_back(tmp_path, policy):
     """12 devices: ten are taken until 100, so four more find two until then. Nothing else of the nodes is short."""
     jobs = [job("ten", pods=10), job("two", 10, 50, pods=2), job("four", 20, 30, pods=4)]
@@ -252,9 +254,9 @@ def test_pods_that_a_kubelet_refuses_give_their_devices_back(tmp_path):
     file.write_text(yaml.safe_dump_all([CLASS, sliced(name), template("one"), *jobs]))
     read = known((), Keys(), read_job_files([str(file)]), servers(made))
     place = equipped(generated(made), read)
-    blind = Policy("count-only", Placing.SPREAD)
+    blind = SchedulingPolicy("count-only", Placing.SPREAD)
     simulation = Simulation(
-        place, jobs_in(read_job_files([str(file)]), place, read, duration=1), blind, Options(retries=0)
+        place, jobs_in(read_job_files([str(file)]), place, read, duration=1), blind, SimulatorOptions(retries=0)
     )
     wide_one, four = simulation.run().outcomes
     assert (wide_one.end, four.end) == (End.REFUSED, End.FINISHED)
@@ -265,9 +267,11 @@ def test_the_more_important_takes_the_devices_of_the_less_important(tmp_path):
     """Of two that have two devices each the newer one goes, and starts anew when there is room."""
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
     jobs = [job("old", pods=2), job("new", 1, pods=2), job("high", 10, 50, pods=2, priorityClassName="urgent")]
-    policy = Policy("preempts", preemption=True)
+    policy = SchedulingPolicy("preempts", preemption=True)
     cluster = [FLAVOR, NODES[0], CLASS, sliced("r1h1")]
-    simulation = simulated(tmp_path, cluster, template("one"), urgent, *jobs, policy=policy, options=Options(grace=5))
+    simulation = simulated(
+        tmp_path, cluster, template("one"), urgent, *jobs, policy=policy, options=SimulatorOptions(grace=5)
+    )
     result = simulation.run()
     assert {one.end for one in result.outcomes} == {End.FINISHED}
     assert waits(result)["high"] == 5

@@ -27,7 +27,7 @@ from queueing.model import order
 from simulator.entering import waiting
 from simulator.generate import generate
 from simulator.model import Placing
-from simulator.model import Policy as Rules
+from simulator.model import SchedulingPolicy as Rules
 
 BLOCK, RACK = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack"
 LEVELS = (BLOCK, RACK, HOSTNAME_LABEL)

@@ -11,11 +11,11 @@ from cli.simulate.job_files import read_job_files
 from cli.simulate.jobs import jobs_in
 from cli.simulate.known import known
 from crds.constants import Keys
-from simulator.model import Placing, Policy
+from simulator.model import Placing, SchedulingPolicy
 from simulator.results import End
 from simulator.run import Simulation
 
-OURS = Policy("topology")
+OURS = SchedulingPolicy("topology")
 NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 
@@ -82,7 +82,7 @@ def simulated(tmp_path, *objects, policy=OURS, more=()):
     return {one.name: one for one in outcomes}, ran
 
 
-@pytest.mark.parametrize("policy", [OURS, Policy("count", Placing.SPREAD)])
+@pytest.mark.parametrize("policy", [OURS, SchedulingPolicy("count", Placing.SPREAD)])
 def test_pods_go_where_their_bound_volume_is(tmp_path, policy):
     facts = [storage_class("r1"), volume("disk", "r2"), claim("data", "disk")]
     jobs = [job("three", "data", pods=3), job("two", "data", pods=2), job("more", "data", arrival=1)]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cli.whatif.admit import Agreement, Source, answer, decode_admit
+from cli.whatif.admit import Agreement, PredictionSource, answer, decode_admit
 from cli.whatif.command import app
 
 VECTORS = Path(__file__).parents[3] / "data" / "numa.jsonl.gz"
@@ -171,8 +171,8 @@ def test_the_recorded_cases_all_agree():
     agreement = Agreement()
     with gzip.open(VECTORS, "rb") as lines:
         for _, line in zip(range(100), lines, strict=False):
-            one = decode_admit(line, Source.STATE)
-            agreement.add(one, answer(one, Source.STATE))
+            one = decode_admit(line, PredictionSource.STATE)
+            agreement.add(one, answer(one, PredictionSource.STATE))
     assert {same == every for same, every in agreement.rows.values()} == {True}
     assert agreement.rows["verdict"] == [100, 100]
 

@@ -8,9 +8,9 @@ import yaml
 from typer.testing import CliRunner
 
 from cli.output import Failure
-from cli.whatif.cases import Slice, decode_case
+from cli.whatif.cases import CaseSlice, decode_case
 from cli.whatif.command import app
-from cli.whatif.compare import Comparison
+from cli.whatif.compare import CaseComparison
 
 HOST = "kubernetes.io/hostname"
 RACK = "example.com/rack"
@@ -236,8 +236,8 @@ def test_compare_counts_better_equal_and_worse():
 def test_compare_tells_when_ours_is_worse():
     hosts = [node("n1"), node("n2")]
     judged = decode_case(json.dumps(case(*hosts, fits=True, slices=[{"values": ["n1"], "count": 2}])).encode())
-    ours = [Slice(values=("r1", name), count=1) for name in ("n1", "n2")]
-    comparison = Comparison()
+    ours = [CaseSlice(values=("r1", name), count=1) for name in ("n1", "n2")]
+    comparison = CaseComparison()
     comparison.add(judged, fits=True, slices=ours)
     assert [(tally.better, tally.equal, tally.worse) for tally in comparison.narrower] == [(0, 1, 0), (0, 0, 1)]
     assert comparison.nodes.worse == comparison.overall.worse == 1

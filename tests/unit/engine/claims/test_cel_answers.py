@@ -41,7 +41,7 @@ def plain(**attributes):
 
 def answered(expression, one, budget=None):
     try:
-        return Program.of(expression).matches(one, budget or Budget())
+        return Program.compile_expression(expression).matches(one, budget or Budget())
     except CompileError:
         return "compile"
     except EvaluationError:
@@ -65,7 +65,7 @@ def test_what_is_not_evaluated_is_refused_with_its_name():
         ('{"a": 1}.all(k, v, v == 1)', "'all' of two variables"),
         ("type(1) == int", "'type'"),
     ):
-        error = Program.of(expression).error
+        error = Program.compile_expression(expression).error
         assert error is not None
         assert named in str(error)
         assert "not evaluated here" in str(error)
@@ -124,7 +124,7 @@ def test_regular_expressions_that_are_made_on_the_way_are_counted():
     each = 'lists.range(16000).all(i, !"a".matches("(.{0,999})" + string(i)))'
     quick = patch.object(strings, "pattern", lambda text: made.append(text) or re2.compile("b"))
     with quick, pytest.raises(SearchLimitError, match="regular expressions"):
-        Program.of(each).matches(plain(), budget)
+        Program.compile_expression(each).matches(plain(), budget)
     assert len(made) <= MOST // PATTERN
     assert budget.left < 0
     assert answered('lists.range(1000).all(i, !"a".matches("b" + string(i % 5)))', plain()) is True, "five, not 1,000"
@@ -153,9 +153,9 @@ def test_one_evaluation_costs_at_most_what_kubernetes_grants():
     numbers = f"[{', '.join(map(str, range(120)))}]"
     nested = f"{numbers}.all(x, {numbers}.all(y, {numbers}.all(z, x + y + z >= 0)))"
     with pytest.raises(CostError, match="cost limit"):
-        Program.of(nested).matches(plain(), Budget())
+        Program.compile_expression(nested).matches(plain(), Budget())
     with pytest.raises(SearchLimitError):
-        Program.of(nested).matches(plain(), Budget(10_000))
+        Program.compile_expression(nested).matches(plain(), Budget(10_000))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_one_evaluation_costs_at_most_what_kubernetes_grants():
 def test_no_expression_raises_anything_but_errors_of_its_own(expression):
     message = ""
     try:
-        Program.of(expression).matches(plain(type="gpu"), Budget())
+        Program.compile_expression(expression).matches(plain(type="gpu"), Budget())
     except ClaimsError as error:
         message = str(error)
     assert len(message) < 1000
@@ -294,10 +294,10 @@ def test_what_is_made_of_shared_parts_costs_what_it_has():
     )
     same = f"{doubled}{chr(117)} == {chr(117)}" + ")" * 21
     with pytest.raises(ClaimsError):
-        Program.of(same).matches(plain(), Budget())
+        Program.compile_expression(same).matches(plain(), Budget())
     grown = "cel.bind(a, 'xxxxxxxx', " * 1 + "".join(f"cel.bind(a, a{' + a' * 7}, " for _ in range(12)) + "a == ''"
     with pytest.raises(ClaimsError):
-        Program.of(grown + ")" * 13).matches(plain(), Budget())
+        Program.compile_expression(grown + ")" * 13).matches(plain(), Budget())
 
 
 def test_a_regular_expression_takes_linear_time():
@@ -306,12 +306,12 @@ def test_a_regular_expression_takes_linear_time():
 
 
 def test_devices_that_look_the_same_are_asked_once():
-    asked = Program.of(f'{MINE}.type == "gpu"')
+    asked = Program.compile_expression(f'{MINE}.type == "gpu"')
     budget = Budget()
     for index in range(100):
         assert asked.matches(plain(type="gpu", uuid=f"GPU-{index}"), budget)
     first = Budget()
-    Program.of(f'{MINE}.type == "gpu"').matches(plain(type="gpu"), first)
+    Program.compile_expression(f'{MINE}.type == "gpu"').matches(plain(type="gpu"), first)
     assert budget.left == first.left
     assert asked.reads == (("",), ("attributes", "gpu.nvidia.com", "type"))
 
@@ -333,13 +333,13 @@ def test_one_that_reads_what_is_another_of_each_device_has_its_own_answers_forgo
 
 
 def test_a_name_that_a_macro_gives_away_is_no_surprise():
-    shadowed = Program.of('[device].exists(device, device.driver == "gpu.nvidia.com")')
+    shadowed = Program.compile_expression('[device].exists(device, device.driver == "gpu.nvidia.com")')
     assert shadowed.matches(plain(), Budget())
     assert not shadowed.matches(device({}, "other"), Budget())
 
 
 def test_equal_looks_are_of_equal_types():
-    asked = Program.of(f"{MINE}.a == true")
+    asked = Program.compile_expression(f"{MINE}.a == true")
     assert asked.matches(plain(a=True), Budget())
     assert not asked.matches(plain(a=1), Budget())
 

@@ -13,7 +13,7 @@ from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.count import ClaimCounter
 from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import Features
-from engine.claims.hardware import Hardware
+from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
 from engine.claims.pools import Inventory
 from engine.claims.read.claims import read_claim, read_class, read_node, read_uses
@@ -44,8 +44,10 @@ def counter(*claims, limit=16, steps=100_000):
 
 def test_nodes_that_look_the_same_are_counted_once():
     nodes = [node(f"n{index}", "x", "x", "x", "x") for index in range(50)]
-    enough = next(steps for steps in range(1, 1000) if counter(PAIRS, steps=steps).counts(nodes[:1]).tolist() == [2])
-    assert counter(PAIRS, steps=2 * enough).counts(nodes).tolist() == [2] * 50
+    enough = next(
+        steps for steps in range(1, 1000) if counter(PAIRS, steps=steps).count_by_node(nodes[:1]).tolist() == [2]
+    )
+    assert counter(PAIRS, steps=2 * enough).count_by_node(nodes).tolist() == [2] * 50
 
 
 def test_what_is_in_use_and_what_is_read_tells_nodes_apart():
@@ -57,10 +59,10 @@ def test_what_is_in_use_and_what_is_read_tells_nodes_apart():
         node("d", "x", "x", "x", "x", in_use=[0, 3]),
         node("e"),
     ]
-    assert counted.counts(nodes).tolist() == [2, 1, 1, 0, 0]
+    assert counted.count_by_node(nodes).tolist() == [2, 1, 1, 0, 0]
     nodes[3] = node("d", "x", "x", "x", "x")
-    assert counted.counts(nodes).tolist() == [2, 1, 1, 2, 0]
-    assert counted.counts(nodes[:2]).tolist() == [2, 1]
+    assert counted.count_by_node(nodes).tolist() == [2, 1, 1, 2, 0]
+    assert counted.count_by_node(nodes[:2]).tolist() == [2, 1]
 
 
 def test_counters_that_other_nodes_use_tell_nodes_apart():
@@ -74,7 +76,7 @@ def test_counters_that_other_nodes_use_tell_nodes_apart():
     counted = counter(claim(ask()))
     free = NodeDevices(hardware(slices("a"), node="a"), InUse())
     used = NodeDevices(hardware(slices("b"), node="b"), taken("t"))
-    assert counted.counts([free, used]).tolist() == [2, 1]
+    assert counted.count_by_node([free, used]).tolist() == [2, 1]
 
 
 def test_a_device_that_is_none_tells_nodes_apart_whichever_slice_it_is_in():
@@ -90,7 +92,7 @@ def test_a_device_that_is_none_tells_nodes_apart_whichever_slice_it_is_in():
 
     counted = counter(claim(ask("r", 1, f'{MINE}.kind == "x"')))
     nodes = [found("a", "1.0.0", "one"), found("b", "one", "1.0.0"), found("c", "1.0.0", "1.2.0")]
-    assert counted.counts(nodes).tolist() == [1, 0, 2]
+    assert counted.count_by_node(nodes).tolist() == [1, 0, 2]
     assert counted.state_class(nodes[2]) == counted.state_class(found("d", "2.0.0", "3.0.0"))
 
 
@@ -121,16 +123,16 @@ def test_devices_in_use_are_where_the_search_has_them(seed):
 def test_what_one_call_does_not_come_to_the_next_one_counts():
     counted = counter(PAIRS, steps=60)
     nodes = [node("a", "x", "x", "x", "x"), node("b", "x", "x", "y", "x"), node("c", "y", "x", "x", "x", "x", "x")]
-    first = counted.counts(nodes).tolist()
+    first = counted.count_by_node(nodes).tolist()
     assert first != [2, 1, 2]
     for _ in range(5):
-        last = counted.counts(nodes).tolist()
+        last = counted.count_by_node(nodes).tolist()
     assert last == [2, 1, 2]
 
 
 def test_the_limit_holds():
     admin = claim(ask(adminAccess=True))
-    assert counter(admin, limit=7).counts([node("a", "x")]).tolist() == [7]
+    assert counter(admin, limit=7).count_by_node([node("a", "x")]).tolist() == [7]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -146,7 +148,7 @@ def test_every_count_is_that_of_the_node_alone(seed):
         used = taken(*(f"n{index}-{at}" for at in in_use))
         alone.append(fitting([resource_slice(*devices)], PAIRS, in_use=used))
     counted = counter(PAIRS)
-    assert counted.counts(nodes).tolist() == alone
+    assert counted.count_by_node(nodes).tolist() == alone
 
 
 def test_pods_of_the_recorded_cases_are_counted_alike_node_by_node():
@@ -156,13 +158,13 @@ def test_pods_of_the_recorded_cases_are_counted_alike_node_by_node():
         if "pod" in case:
             continue
         one = read_node(case["node"]["name"], case["node"].get("labels", {}))
-        features = Features.of(case["features"])
-        reached = Hardware.of(Inventory.of(map(read_slice, case["slices"])), one, features)
+        features = Features.from_gates(case["features"])
+        reached = NodeHardware.for_node(Inventory.from_slices(map(read_slice, case["slices"])), one, features)
         counted = ClaimCounter(
             claims=[read_claim(given) for given in case["claims"]],
             classes={made.name: made for made in map(read_class, case["classes"])},
             selectors=Selectors(),
             limit=case["limit"],
         )
-        nodes = [NodeDevices(reached, InUse.of(read_uses(case["allocated"], "allocated")))]
-        assert counted.counts(nodes).tolist() == [case["expected"]["count"]], case["id"]
+        nodes = [NodeDevices(reached, InUse.from_uses(read_uses(case["allocated"], "allocated")))]
+        assert counted.count_by_node(nodes).tolist() == [case["expected"]["count"]], case["id"]

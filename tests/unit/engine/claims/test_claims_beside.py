@@ -53,8 +53,10 @@ def test_those_that_do_not_stand_in_each_others_way_count_alone():
 
 
 def test_common_devices_of_a_kind_are_looked_for_once_however_many_pods_it_has(monkeypatch):
-    looked, plain = [], DeviceSets.of
-    monkeypatch.setattr(DeviceSets, "of", lambda prepared, budget: looked.append(prepared) or plain(prepared, budget))
+    looked, plain = [], DeviceSets.from_prepared
+    monkeypatch.setattr(
+        DeviceSets, "from_prepared", lambda prepared, budget: looked.append(prepared) or plain(prepared, budget)
+    )
     slices = [resource_slice(*(device(f"d-{at}", big=at < 8) for at in range(16)), allNodes=True)]
     small, big = kinds(slices, claim(ask("r", 1, f"!{BIG}")), claim(ask("r", 1, BIG)))
     assert count_beside([(small, 5)], big, InUse(), 9, Budget()) == 8

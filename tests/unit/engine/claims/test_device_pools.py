@@ -118,7 +118,7 @@ def test_a_counter_that_is_overdrawn_stops_all_that_take_any():
 def test_counters_that_are_not_there_break_the_pool():
     slices = [counters(x="1"), resource_slice(device("a", uses={"y": "1"}), slices=2)]
     assert given(slices, ONE).endswith("counter y not found in counter set set")
-    off = Features.of(["DRAConsumableCapacity"])
+    off = Features.from_gates(["DRAConsumableCapacity"])
     assert given([resource_slice(device("a", uses={"y": "1"}))], ONE, features=off).startswith("unallocatable")
 
 
@@ -140,7 +140,7 @@ def test_slices_are_found_by_the_labels_of_nodes_as_if_all_were_compared(seed):
         )
         for at in range(40)
     ]
-    inventory = Inventory.of(slices)
+    inventory = Inventory.from_slices(slices)
     for one in slices[30:]:
         inventory.remove(one)
     for zone in ("", *"abc"):

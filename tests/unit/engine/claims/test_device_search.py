@@ -32,7 +32,7 @@ def test_pools_with_binding_conditions_come_last():
     attached = device("a", bindingConditions=["is-attached"])
     slices = [resource_slice(attached, pool="a"), resource_slice(device("b"), name="t", pool="b")]
     assert given(slices, claim(ask(count=2))) == "r=b r=a"
-    off = Features.of(["DRAPrioritizedList"])
+    off = Features.from_gates(["DRAPrioritizedList"])
     assert given(slices, claim(ask()), features=off) == "r=b"
     assert given(slices, claim(ask(count=2)), features=off).startswith("unallocatable")
 
@@ -86,7 +86,7 @@ def test_a_device_without_the_attribute_meets_no_constraint():
 
 def test_lists_are_compared_only_where_their_feature_is_on_but_a_first_device_may_have_one():
     lists = [resource_slice(*({"name": name, "attributes": {"pair": {"ints": [1, 2]}}} for name in ("a", "b")))]
-    on = Features.of(["DRAListTypeAttributes"])
+    on = Features.from_gates(["DRAListTypeAttributes"])
     for constraint, together in ((MATCH, True), (DISTINCT, False)):
         assert given(lists, claim(ask(), constraints=[constraint])) == "r=a"
         assert given(lists, claim(ask(count=2), constraints=[constraint])).startswith("unallocatable")
@@ -136,7 +136,7 @@ def test_the_first_alternative_that_fits_is_taken():
     assert given(PLAIN, claim(choice)) == "r/two=d2"
     assert given(PLAIN, claim(choice), in_use=taken("d2")) == "r/any=d0"
     assert given(PLAIN, claim(choice, ask("x", 1, f"{MINE}.index == 2"))) == "r/any=d0 x=d2"
-    off = Features.of(["DRAConsumableCapacity"])
+    off = Features.from_gates(["DRAConsumableCapacity"])
     assert "DRAPrioritizedList feature is disabled" in given(PLAIN, claim(choice), features=off)
 
 
@@ -144,7 +144,9 @@ def test_who_only_looks_takes_nothing_and_sees_what_is_taken():
     admin = claim(ask("r", 2, adminAccess=True))
     assert given(PLAIN, admin, in_use=taken("d0", "d1")) == "r=d0 r=d1"
     assert fitting(PLAIN, admin, limit=5) == 5
-    assert "admin access is requested, but the feature is disabled" in given(PLAIN, admin, features=Features.of([]))
+    assert "admin access is requested, but the feature is disabled" in given(
+        PLAIN, admin, features=Features.from_gates([])
+    )
 
 
 def test_who_only_looks_at_partitions_takes_of_their_counters_all_the_same():

@@ -19,7 +19,7 @@ def wants(**amounts):
 
 
 def share(name="d", **amounts):
-    return InUse.of([Use((DRIVER, "p", name), "1", {key: value * NANO for key, value in amounts.items()})])
+    return InUse.from_uses([Use((DRIVER, "p", name), "1", {key: value * NANO for key, value in amounts.items()})])
 
 
 def test_a_device_is_shared_until_its_capacity_is_used_up():
@@ -44,7 +44,7 @@ def test_steps_may_be_fractions():
     policy = {"default": "500m", "validRange": {"min": "500m", "step": "250m"}}
     slices = shared(a={"value": "3", "requestPolicy": policy})
     assert fitting(slices, claim(ask(**wants(a="600m")))) == 4
-    off = Features.of(["DRAConsumableCapacity"])
+    off = Features.from_gates(["DRAConsumableCapacity"])
     assert fitting(slices, claim(ask(**wants(a="600m"))), features=off) == 3
 
 
@@ -86,7 +86,7 @@ def test_further_shares_do_not_pay_counters_again():
 
 def test_without_the_feature_a_share_is_the_whole_device():
     uses = [Use((DRIVER, "p", "d"), "1", {"a": NANO})]
-    off = Features.of([])
-    in_use = InUse.of(uses, shares=off.consumable_capacity)
+    off = Features.from_gates([])
+    in_use = InUse.from_uses(uses, shares=off.consumable_capacity)
     assert given(shared(a="10"), claim(ask()), in_use=in_use, features=off).startswith("unallocatable")
     assert "feature is disabled" in given(shared(a="10"), claim(ask(**wants(a="1"))), features=off)

@@ -10,7 +10,9 @@ OWN = resource_slice(device("own", kind="near"), name="own", pool="own")
 
 def draws(slices, *requests, constraints=()):
     prepared, budget = ready(slices, [claim(*requests, constraints=constraints)])
-    found = DrawsByIndex.of(prepared, budget).on(prepared.hardware, most_devices([one for one, _ in prepared.claims]))
+    found = DrawsByIndex.from_prepared(prepared, budget).draws_on_node(
+        prepared.hardware, most_devices([one for one, _ in prepared.claims])
+    )
     sets = {tuple(sorted(name for _, _, name in devices)): each for devices, each in found.sets}
     return sets, sorted(name for _, _, name in found.loose), found.most, found.whole
 

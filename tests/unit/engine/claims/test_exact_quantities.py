@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.claims.quantities import BINARY_SI, NANO, Quantity, parse, whole
+from engine.claims.quantities import BINARY_SI, NANO, Quantity, parse, whole_quantity
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_an_integer_is_one_by_how_it_is_kept():
     assert parse("100E").integer() is None
     assert parse("0.5").plus(NANO // 2, -1).integer() is None
     assert parse("1").plus(NANO, 0).integer() == 2
-    assert parse("0").plus(NANO, 0) == whole(1, "DecimalSI")
+    assert parse("0").plus(NANO, 0) == whole_quantity(1, "DecimalSI")
     assert Quantity(1024 * NANO, 0, BINARY_SI).plus(0, -3).integer() == 1024

@@ -17,13 +17,13 @@ from support.engine_factories import (
 )
 
 from engine.cluster.assignment import Assignment, Slice
-from engine.model import PodTerm, Policy, Requirement, SpreadConstraint
+from engine.model import LabelRequirement, PodTerm, Policy, SpreadConstraint
 from engine.placement.explain import explain
 from engine.reasons import Reason
 from engine.results import Placement
 
 WEB = {"app": "web"}
-IS_WEB = (Requirement(key="app", operator="In", values=("web",)),)
+IS_WEB = (LabelRequirement(key="app", operator="In", values=("web",)),)
 
 
 def term(key=HOST, selector=IS_WEB, **more):
@@ -96,11 +96,11 @@ def test_slots_whose_nodes_come_later_repel_from_then_on_and_no_longer_than_they
         source=alone,
     )
     state = make_state()
-    state.restore("db", [slots])
+    state.restore_slots("db", [slots])
     state.set_node(make_node("n0"))
     state.set_node(make_node("n1", rack="r2"))
     assert nodes_of(ask(state, pods(1, labels=WEB))) == {"n1": 1}
-    state.release("db")
+    state.release_workload("db")
     assert not state.affinity_index.any_repel
 
 
@@ -109,7 +109,7 @@ def test_slots_that_are_only_held_repel_too():
     lonely = pods(1, labels={"app": "db"}, anti_affinity=(term(RACK),))
     state.reserve("db", placed(ask(state, lonely, key="db")).assignments)
     assert list(nodes_of(ask(state, pods(4, labels=WEB)))) == ["n1"]
-    state.release("db")
+    state.release_workload("db")
     assert list(nodes_of(ask(state, pods(4, labels=WEB)))) == ["n0"]
 
 
@@ -264,14 +264,14 @@ def test_a_pod_counts_in_spread_until_it_terminates_and_takes_its_room_until_it_
     for key, node in (("a", "n0"), ("b", "n1"), ("c", "n1")):
         state.set_pod(web(key, node))
     assert nodes_of(ask(state, wanted)) == {"n0": 1}
-    before = state.free("n1")
+    before = state.free_on_node("n1")
     for key in ("b", "c", "c", "nobody"):
         state.mark_terminating(key)
     assert nodes_of(ask(state, wanted)) == {"n1": 1}
-    assert state.free("n1") == before
+    assert state.free_on_node("n1") == before
     state.remove_pod("b")
     assert sorted((group.terminating, *group.on.values()) for group in state.pod_groups()) == [(False, 1), (True, 1)]
-    assert state.free("n1") != before
+    assert state.free_on_node("n1") != before
 
 
 def test_nodes_without_the_key_take_none():

@@ -25,33 +25,38 @@ def capacity(state):
 def test_sums_at_every_rank():
     state = make_state(NODES, pods=[make_pod("a", "n0", 3), make_pod("b", "n5", 8)])
     found = capacity(state)
-    assert found.free(GPU, WHOLE).tolist() == [53]
-    assert found.free(GPU, 0).tolist() == [29, 24]
-    assert found.free(GPU, 1).tolist() == [13, 16, 8, 16]
-    assert found.free(GPU, 2).tolist() == [5, 8, 8, 8, 8, 0, 8, 8]
-    assert found.taken(GPU, 1).tolist() == [3, 0, 8, 0]
+    assert found.free_amounts(GPU, WHOLE).tolist() == [53]
+    assert found.free_amounts(GPU, 0).tolist() == [29, 24]
+    assert found.free_amounts(GPU, 1).tolist() == [13, 16, 8, 16]
+    assert found.free_amounts(GPU, 2).tolist() == [5, 8, 8, 8, 8, 0, 8, 8]
+    assert found.taken_amounts(GPU, 1).tolist() == [3, 0, 8, 0]
     assert found.allocatable(GPU, 0).tolist() == [32, 32]
-    assert found.nodes(1).tolist() == [2, 2, 2, 2]
-    assert found.idle(GPU, 1).tolist() == [1, 2, 1, 2]
-    assert [found.whole(GPU, rank) for rank in range(3)] == [0, 2, 6]
+    assert found.count_nodes(1).tolist() == [2, 2, 2, 2]
+    assert found.count_idle_nodes(GPU, 1).tolist() == [1, 2, 1, 2]
+    assert [found.count_whole_domains(GPU, rank) for rank in range(3)] == [0, 2, 6]
 
 
 def test_nodes_out_of_order_have_nothing_free():
     nodes = [make_node("n0", ready=False), make_node("n1", unschedulable=True), make_node("n2"), make_node("n3")]
     state = make_state(nodes, pods=[make_pod("over", "n2", 9), make_pod("a", "n0", 1)])
     found = capacity(state)
-    assert found.free(GPU, 2).tolist() == [0, 0, 0, 8]  # one that has too much takes nothing from its neighbours
-    assert found.taken(GPU, 2).tolist() == [1, 0, 9, 0]
+    assert found.free_amounts(GPU, 2).tolist() == [
+        0,
+        0,
+        0,
+        8,
+    ]  # one that has too much takes nothing from its neighbours
+    assert found.taken_amounts(GPU, 2).tolist() == [1, 0, 9, 0]
     assert found.not_ready(1).tolist() == [1]
     assert found.cordoned(1).tolist() == [1]
-    assert found.whole(GPU, 1) == 0
-    assert found.whole(GPU, 2) == 1
+    assert found.count_whole_domains(GPU, 1) == 0
+    assert found.count_whole_domains(GPU, 2) == 1
 
 
 def test_slots_that_wait_for_pods_are_taken():
     state = make_state(NODES)
     state.reserve("w", placed(ask(state, make_pod_set(2, gpu=8))).assignments)
-    assert capacity(state).taken(GPU, WHOLE).tolist() == [16]
+    assert capacity(state).taken_amounts(GPU, WHOLE).tolist() == [16]
 
 
 def test_scattered_leaves_and_racks_of_several_nodes():
@@ -63,16 +68,16 @@ def test_scattered_leaves_and_racks_of_several_nodes():
     for i in range(8):
         state.set_node(make_node(f"n{i}", f"b{i // 4}", f"r{i // 2 % 2}", gpu=i, labels=odd if i % 2 else {}))
     found = Capacity(state, state.tree("odd"))
-    assert found.free(GPU, 1).tolist() == [1, 3, 5, 7]
-    assert found.nodes(1).tolist() == [1, 1, 1, 1]
-    assert Capacity(state, state.tree("all")).free(GPU, 1).tolist() == [1, 5, 9, 13]
+    assert found.free_amounts(GPU, 1).tolist() == [1, 3, 5, 7]
+    assert found.count_nodes(1).tolist() == [1, 1, 1, 1]
+    assert Capacity(state, state.tree("all")).free_amounts(GPU, 1).tolist() == [1, 5, 9, 13]
 
 
 def test_a_flavor_without_nodes():
     found = capacity(make_state())
-    assert found.nodes(WHOLE).tolist() == [0]
-    assert found.free(GPU, 0).tolist() == []
-    assert found.whole(GPU, 1) == 0
+    assert found.count_nodes(WHOLE).tolist() == [0]
+    assert found.free_amounts(GPU, 0).tolist() == []
+    assert found.count_whole_domains(GPU, 1) == 0
 
 
 def test_equals_a_sum_over_the_nodes_after_changes():
@@ -92,12 +97,12 @@ def test_equals_a_sum_over_the_nodes_after_changes():
                 state.remove_node(name) if step % 7 == 0 else None
         found, tree = capacity(state), state.tree("tas")
         for rank in range(3):
-            wanted = [0] * tree.domains(rank)
-            for at in range(tree.domains(rank)):
+            wanted = [0] * tree.count_domains(rank)
+            for at in range(tree.count_domains(rank)):
                 for leaf in range(int(tree.bounds[rank][at]), int(tree.bounds[rank][at + 1])):
                     node = state.nodes[tree.names[leaf]]
-                    wanted[at] += max(0, state.free(node.name)[GPU]) if node.ready else 0
-            assert found.free(GPU, rank).tolist() == wanted
+                    wanted[at] += max(0, state.free_on_node(node.name)[GPU]) if node.ready else 0
+            assert found.free_amounts(GPU, rank).tolist() == wanted
 
 
 @pytest.mark.parametrize(("amounts", "wanted"), [({}, (GPU, "cpu", "memory")), ({GPU: 0}, ("cpu", "memory"))])

@@ -22,7 +22,7 @@ class World(ClusterState):
         self.set_flavor(Flavor(name="f", levels=(HOSTNAME_LABEL,)))
         self.set_node(Node(name="n", labels={HOSTNAME_LABEL: "n"}, allocatable={"cpu": 64_000, "pods": 110}))
         self.devices = self.cluster.devices
-        self.devices.set_class("c", read_class(device_class()))
+        self.devices.set_device_class("c", read_class(device_class()))
         for one in slices or (resource_slice(device("a"), device("b"), device("d")),):
             self.devices.set_slice(one["metadata"]["name"], read_slice(one))
 
@@ -35,7 +35,7 @@ class World(ClusterState):
         self.devices.set_uses(f"ns/{name}", made, frozenset([f"ns/{pod}" if pod else NO_POD for pod in pods]))
 
     def fit(self, devices=ONE):
-        return int(self.devices.counts(devices)[0])
+        return int(self.devices.count_by_node(devices)[0])
 
     def without(self, *names):
         """How many fit if these pods were gone and their claims deallocated, in both ways to ask that."""
@@ -140,7 +140,7 @@ def test_nothing_is_remembered_of_claims_that_are_gone(world):
     world.has("one", "a", pods=["x"])
     world.devices.pod_ended("ns/x")
     world.has("one")
-    assert not world.devices.holders.pods
+    assert not world.devices.holders.reserved_pods
     world.has("one", "a", pods=["x"])
     assert world.devices.lingering("n") == []
 

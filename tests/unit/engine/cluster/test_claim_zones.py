@@ -47,7 +47,7 @@ class Cluster(ClusterState):
     def __init__(self, zones=(0, 0, 1, 1), nodes=("a",), *, machine=True, key=NUMA_NODE, **kubelet):
         super().__init__()
         self.set_flavor(Flavor(name="f", levels=(HOSTNAME_LABEL,)))
-        self.cluster.devices.set_class("c", read_class(device_class()))
+        self.cluster.devices.set_device_class("c", read_class(device_class()))
         for name in nodes:
             self.set_node(Node(name=name, labels={HOSTNAME_LABEL: name}, allocatable={"cpu": 16_000, "pods": 110}))
             self.cluster.devices.set_slice(f"{name}-gpus", devices(zones, name, key))
@@ -163,7 +163,7 @@ def test_a_device_that_tells_its_pcie_root_alone_is_of_the_zone_that_its_node_kn
     assert rooted({"pci0000:16": 0, "pci0000:80": 1}).fits() == 1
     assert "the devices come from zone 1, and cpu from zone 0" in rooted({"pci0000:16": 1}).why()
     assert "publishes no NUMA zone for it" in rooted({"pci0000:80": 0}).why()
-    assert rooted({"pci0000:16": 0}).cluster.claim_zones.named("a", ONE) == {0: (f"{DRIVER}/a/gpu-0",)}
+    assert rooted({"pci0000:16": 0}).cluster.claim_zones.devices_by_zone("a", ONE) == {0: (f"{DRIVER}/a/gpu-0",)}
 
 
 def test_what_a_driver_tells_of_a_device_goes_before_its_root():
@@ -258,7 +258,7 @@ def test_devices_that_a_claim_has_already_are_those_of_each_pod_that_names_it(wh
     assert "here the devices come from zone 0, and cpu from zone 1" in cluster.why(what)
     assert cluster.fits(what, shape=make_shape({"cpu": 4})) == 2
     assert has(cluster, 2).fits(what) == 2
-    assert cluster.cluster.claim_zones.named("a", aligned(what, SHAPE)) == {1: (f"{DRIVER}/a/gpu-2",)}
+    assert cluster.cluster.claim_zones.devices_by_zone("a", aligned(what, SHAPE)) == {1: (f"{DRIVER}/a/gpu-2",)}
 
 
 def test_devices_that_a_claim_has_already_count_beside_those_of_a_template():
@@ -294,9 +294,9 @@ def test_slots_that_wait_for_devices_come_first():
     cluster.reserve("ns/first", cluster.place(2).assignments)
     assert cluster.fits() == 2  # alike: the third has gpu-2 and zone 1
     assert cluster.fits(shape=make_shape({"cpu": 2}, wish=SINGLE), cpu=2) == 0  # who comes first is not known
-    assert cluster.cluster.devices.why("a", TWO) == OUT_OF_TURN
+    assert cluster.cluster.devices.explain_devices("a", TWO) == OUT_OF_TURN
     assert cluster.fits(TWO, make_shape({"cpu": 2})) == 0  # it might be given what was foreseen for those
-    cluster.release("ns/first")
+    cluster.release_workload("ns/first")
     assert cluster.fits(TWO, make_shape({"cpu": 2})) == 2
 
 

@@ -7,7 +7,7 @@ from support.engine_factories import GPU, HOST, LEVELS, RACK, make_flavor, make_
 from engine.cluster.filters import NodeFilter
 from engine.cluster.unlabeled import helpful, in_words, unlabeled
 from engine.cluster.unusable_slots import SlotNodes, closed
-from engine.model import NodeTerm, Requirement, Taint, Toleration
+from engine.model import LabelRequirement, NodeTerm, Taint, Toleration
 
 TAINT = Taint(key="repair", effect="NoSchedule")
 TOLERATION = Toleration(key="repair", operator="Exists")
@@ -47,7 +47,7 @@ def test_what_pods_or_their_flavor_tolerate_closes_nothing():
 def test_selectors_affinity_and_the_flavors_labels_count():
     assert is_closed(make_node(), make_pod_set(1, node_selector={"disk": "fast"}))
     assert not is_closed(make_node(labels={"disk": "fast"}), make_pod_set(1, node_selector={"disk": "fast"}))
-    away = NodeTerm(labels=(Requirement(key="disk", operator="Exists"),))
+    away = NodeTerm(labels=(LabelRequirement(key="disk", operator="Exists"),))
     assert is_closed(make_node(), make_pod_set(1, node_affinity=(away,)))
     pool = make_flavor(node_labels={"pool": "gpu"})
     assert is_closed(make_node(), flavor=pool)
@@ -97,7 +97,7 @@ def test_slots_that_volumes_reach_are_found_with_one_comparison_for_all_slots(mo
     state = make_state([make_node(f"n{at}", rack=f"r{at // 2}") for at in range(6)])
     masks, mask = [], NodeFilter.mask
     monkeypatch.setattr(NodeFilter, "mask", lambda *one: masks.append(one) or mask(*one))
-    within = (NodeTerm(labels=(Requirement(key=RACK, operator="In", values=("r1",)),)),)
+    within = (NodeTerm(labels=(LabelRequirement(key=RACK, operator="In", values=("r1",)),)),)
     hosts = SlotNodes(state, "tas", LEVELS, [(("b1", f"r{at // 2}", f"n{at}"), f"n{at}") for at in (0, 2, 3, 9)])
     assert hosts.reached((within,)) == {1, 2, 3}  # of a node that is gone `closed` tells
     assert len(masks) == 1
@@ -108,6 +108,6 @@ def test_slots_that_volumes_reach_are_found_with_one_comparison_for_all_slots(mo
 def test_a_slot_without_nodes_of_its_own_is_reached_where_any_node_of_its_domain_is(flavor):
     levels = LEVELS[:2]
     state = make_state([make_node(f"n{at}", rack=f"r{at // 2}") for at in range(6)], make_flavor(levels=levels))
-    within = (NodeTerm(labels=(Requirement(key=HOST, operator="In", values=("n3", "n4")),)),)
+    within = (NodeTerm(labels=(LabelRequirement(key=HOST, operator="In", values=("n3", "n4")),)),)
     racks = SlotNodes(state, flavor, levels, [(("b1", f"r{at}"), "") for at in range(4)])
     assert racks.reached((within,)) == {1, 2, 3}

@@ -59,7 +59,7 @@ class Fabric(ClusterState):
         super().__init__()
         self.set_flavor(Flavor(name="f", levels=LEVELS))
         self.devices = self.cluster.devices
-        self.devices.set_class("c", read_class(device_class()))
+        self.devices.set_device_class("c", read_class(device_class()))
         for at, name in enumerate("abcd"):
             labels = {"block": "b1", "rack": f"r{at // 2}", HOSTNAME_LABEL: name}
             self.set_node(Node(name=name, labels=labels, allocatable={"cpu": 6000, "pods": 110}))
@@ -103,7 +103,7 @@ def test_what_is_promised_on_one_node_is_not_there_for_another():
     fabric = Fabric()
     assert fabric.hold(3, topology=HOST, key="ns/first") == {"a": 3}
     assert (fabric.most(), fabric.most(topology=RACK), fabric.most(TWO)) == (3, 2, 1)
-    fabric.release("ns/first")
+    fabric.release_workload("ns/first")
     assert fabric.most() == 6
 
 
@@ -131,7 +131,7 @@ def test_near_devices_and_those_that_several_nodes_reach_are_counted_side_by_sid
     assert fabric.most(BOTH) == 2
     assert fabric.hold(2, BOTH) == {"b": 2}
     assert (fabric.most(NEAR), fabric.most(topology=RACK)) == (0, 2)
-    fabric.release("ns/w")
+    fabric.release_workload("ns/w")
     fabric.hold(1, NEAR)
     assert (fabric.most(BOTH), fabric.most()) == (1, 6)
 
@@ -145,8 +145,8 @@ def test_a_request_that_takes_either_gets_none_that_was_promised_to_others():
     fabric.devices.set_uses("ns/held", used("fabric0", 0))
     assert fabric.most(EITHER) == 0
     fabric.devices.set_uses("ns/held", ())
-    fabric.release("ns/more")
-    fabric.release("ns/far")
+    fabric.release_workload("ns/more")
+    fabric.release_workload("ns/far")
     fabric.hold(1, EITHER, key="ns/either")
     assert fabric.most(topology=RACK) == 3  # it may be given one of them
 
@@ -189,7 +189,7 @@ def test_what_takes_too_many_steps_to_know_is_placed_nowhere_and_keeps_nothing_f
     monkeypatch.setattr(kinds, "DRAW_STEPS", 0)
     fabric = Fabric()
     assert fabric.most() == 0
-    assert "it takes too many steps to find out" in fabric.devices.why("a", ONE)
+    assert "it takes too many steps to find out" in fabric.devices.explain_devices("a", ONE)
     monkeypatch.undo()
     assert fabric.most(TWO) == 3
 
@@ -239,7 +239,7 @@ class Coming:
         for pod in self.given.pop(key):
             self.fabric.remove_pod(pod)
             self.fabric.devices.set_uses(pod, ())
-        self.fabric.release(key)
+        self.fabric.release_workload(key)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -4,7 +4,7 @@ import pytest
 from support.dra import device, device_class, resource_slice
 
 from engine.claims.asks import ExtendedRequest
-from engine.claims.read.asks import at_node, read_ask, same
+from engine.claims.read.asks import at_node, read_ask, same_devices
 from engine.claims.read.claims import read_class
 from engine.claims.read.slices import read_slice
 from engine.cluster.fit_counts import known_shape
@@ -41,7 +41,7 @@ def state():
     found.set_flavor(Flavor(name="f", levels=(HOSTNAME_LABEL,)))
     for name in "ab":
         found.set_node(node(name))
-    found.cluster.devices.set_class("c", read_class(device_class()))
+    found.cluster.devices.set_device_class("c", read_class(device_class()))
     slices = resource_slice(*(device(f"d{at}") for at in range(3)), name="s", pool="p", nodeName="a")
     found.cluster.devices.set_slice("s", read_slice(slices))
     return found
@@ -80,11 +80,11 @@ def test_what_pods_take_is_remembered_when_a_plugin_comes(state):
     state.cluster.table.delegate(GPU)
     state.set_pod(Pod(key="ns/p", node="a", requests={GPU: 2}))
     state.set_node(node("a", gpu=3))
-    assert state.free("a")[GPU] == 1
+    assert state.free_on_node("a")[GPU] == 1
     state.set_node(node("a"))
     state.remove_pod("ns/p")
     state.set_node(node("a", gpu=3))
-    assert state.free("a")[GPU] == 3
+    assert state.free_on_node("a")[GPU] == 3
 
 
 def test_of_two_resources_a_plugin_gives_one_and_devices_the_other(state):
@@ -108,9 +108,9 @@ def test_a_slot_waits_for_devices_where_devices_give_them(state):
 
 def test_names_of_requests_are_nothing_to_pods_that_ask_for_the_same():
     other = read_ask([], (ExtendedRequest(GPU, "container-0-request-3", "c", 1),))
-    assert same(ONE, other)
-    assert not same(ONE, asks((GPU, 2)))
-    assert not same(ONE, read_ask([], (ExtendedRequest(GPU, "container-0-request-0", "d", 1),)))
+    assert same_devices(ONE, other)
+    assert not same_devices(ONE, asks((GPU, 2)))
+    assert not same_devices(ONE, read_ask([], (ExtendedRequest(GPU, "container-0-request-0", "d", 1),)))
 
 
 def test_nothing_is_asked_of_a_node_whose_plugins_give_all():

@@ -48,7 +48,7 @@ class Cluster(ClusterState):
     def __init__(self, nodes=("a", "b", "c", "d"), devices=4):
         super().__init__()
         self.set_flavor(Flavor(name="f", levels=LEVELS))
-        self.cluster.devices.set_class("c", read_class(device_class()))
+        self.cluster.devices.set_device_class("c", read_class(device_class()))
         for at, name in enumerate(nodes):
             self.set_node(a_node(name, f"r{at // 2}"))
             if devices:
@@ -64,7 +64,7 @@ class Cluster(ClusterState):
         return on(found)
 
     def fits(self, devices=ONE):
-        return dict(zip(self.cluster._names(), self.cluster.devices.counts(devices).tolist(), strict=True))
+        return dict(zip(self.cluster._names(), self.cluster.devices.count_by_node(devices).tolist(), strict=True))
 
 
 def on(found):
@@ -97,7 +97,7 @@ def test_slots_keep_their_devices_until_they_are_given_back():
     assert cluster.fits(TWO) == {"a": 0}
     assert cluster.place(2).reason is Reason.DOES_NOT_FIT
     checkpoint = cluster.begin()
-    cluster.release("ns/first")
+    cluster.release_workload("ns/first")
     assert cluster.fits(TWO) == {"a": 2}
     cluster.rollback(checkpoint)
     assert cluster.fits() == {"a": 1}
@@ -116,7 +116,7 @@ def test_a_pod_waits_for_devices_until_its_claim_has_them():
     cluster.set_pod(Pod(key="ns/p", node="a", requests={"cpu": 1000}, claim=("ns/w", "main")))
     assert cluster.fits() == {"a": 0}
     cluster.remove_pod("ns/p")
-    cluster.release("ns/w")
+    cluster.release_workload("ns/w")
     assert cluster.fits() == {"a": 2}  # the claim is not deallocated yet
     cluster.cluster.devices.set_uses("ns/p-gpu", ())
     assert cluster.fits() == {"a": 4}
@@ -136,10 +136,10 @@ def test_who_comes_first_takes_nobodys_only_device():
     assert cluster.hold(1, ONE, key="ns/any") == {"a": 1}
     assert cluster.fits(first) == {"a": 0, "b": 1}
     assert cluster.fits(ONE) == {"a": 1, "b": 2}
-    cluster.release("ns/any")
+    cluster.release_workload("ns/any")
     assert cluster.hold(1, first, key="ns/first") == {"a": 1}
     assert cluster.fits(ONE) == {"a": 0, "b": 2}
-    cluster.release("ns/first")
+    cluster.release_workload("ns/first")
     assert cluster.fits(first) == {"a": 1, "b": 1}
 
 
@@ -227,7 +227,7 @@ def test_a_kind_that_each_node_is_asked_about_has_the_nodes_named_once(monkeypat
     named, plain = [], Nodes._names
     monkeypatch.setattr(Nodes, "_names", lambda self: named.append(self) or plain(self))
     cluster = Cluster([f"n{at}" for at in range(20)])
-    counts = cluster.cluster.devices.counts
+    counts = cluster.cluster.devices.count_by_node
     assert counts(ONE).tolist() == [4] * 20
     named.clear()
     assert not counts(asks(1, f'device.attributes["{DRIVER}"].no')).any()
@@ -256,10 +256,10 @@ def test_nodes_that_come_go_and_move_keep_their_own_devices():
 def test_a_class_that_changes_counts_at_once():
     cluster = Cluster(("a",))
     assert cluster.fits() == {"a": 4}
-    cluster.cluster.devices.set_class("c", None)
+    cluster.cluster.devices.set_device_class("c", None)
     assert cluster.fits() == {"a": 0}
     body = device_class("c", f'device.attributes["{DRIVER}"].index < 1')
-    cluster.cluster.devices.set_class("c", read_class(body))
+    cluster.cluster.devices.set_device_class("c", read_class(body))
     assert cluster.fits() == {"a": 1}
 
 
@@ -274,7 +274,7 @@ def test_what_is_left_is_the_same_whatever_came_first(seed):
     before = cluster.fits()
     for key, _, _ in steps:
         checkpoint = cluster.begin()
-        cluster.release(key)
+        cluster.release_workload(key)
         cluster.fits()
         cluster.rollback(checkpoint)
         assert cluster.fits() == before

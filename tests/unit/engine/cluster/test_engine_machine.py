@@ -187,14 +187,17 @@ class History(RuleBasedStateMachine):
 
     @rule(one=pod_sets, other=pod_sets)
     def place_two(self, one, other):
-        before = {name: self.state.free(name) for name in self.state.nodes}
+        before = {name: self.state.free_on_node(name) for name in self.state.nodes}
         version = self.state.version
         ask(self.state, *(make_again(p, name) for p, name in ((one, "a"), (other, "b"))))
-        assert ({name: self.state.free(name) for name in self.state.nodes}, self.state.version) == (before, version)
+        assert ({name: self.state.free_on_node(name) for name in self.state.nodes}, self.state.version) == (
+            before,
+            version,
+        )
 
     @rule(workload=st.integers(0, 2))
     def release(self, workload):
-        assert self.state.release(f"w{workload}") is (self.model.held.pop(f"w{workload}", None) is not None)
+        assert self.state.release_workload(f"w{workload}") is (self.model.held.pop(f"w{workload}", None) is not None)
 
     @precondition(lambda self: self.model.held)
     @rule(data=st.data(), by=st.integers(1, 5), pod_set=pod_sets, way=st.sampled_from(["extend", "shrink", "replace"]))
@@ -242,7 +245,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def usage_is_what_the_model_adds_up(self):
         for name, free in self.model.free().items():
-            have = self.state.free(name)
+            have = self.state.free_on_node(name)
             assert {r: have.get(r, 0) for r in free | have} == {r: free.get(r, 0) for r in free | have}, name
         assert self.state.nodes == self.model.nodes
         assert self.state.pods == self.model.pods
@@ -255,10 +258,10 @@ class History(RuleBasedStateMachine):
         for shape in SHAPES:
             pod_set = make_pod_set(1, **shape)
             kept = known_shape(columns, tree, pod_set).counts
-            fresh = Counts(tree, Shape.of(columns.table, tree, pod_set).fit(columns, tree.span))
+            fresh = Counts(tree, Shape.compile_shape(columns.table, tree, pod_set).fit(columns, tree.span))
             assert kept.peak >= fresh.peak
             for rank in range(tree.leaf + 1):
-                assert kept.at(rank).tolist() == fresh.at(rank).tolist()
+                assert kept.counts_of_rank(rank).tolist() == fresh.counts_of_rank(rank).tolist()
 
     @invariant()
     def equal_contents_give_equal_answers(self):

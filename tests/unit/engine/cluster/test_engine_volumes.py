@@ -4,7 +4,7 @@ import msgspec
 from support.engine_factories import BLOCK, HOST, RACK, ask, make_node, make_pod, make_pod_set, make_state, nodes_of
 
 from engine.cluster.shared_volumes import SharedVolumes
-from engine.model import Attached, NodeTerm, Policy, Requirement, volumes_of
+from engine.model import Attached, LabelRequirement, NodeTerm, Policy, volumes_of
 from engine.placement.explain import explain
 from engine.reasons import Reason
 from engine.results import Placement, Refusal
@@ -26,7 +26,7 @@ def limited(name, count, **more):
 
 
 def within(key, *values):
-    return (NodeTerm(labels=(Requirement(key=key, operator="In", values=values),)),)
+    return (NodeTerm(labels=(LabelRequirement(key=key, operator="In", values=values),)),)
 
 
 def anywhere(count, **more):
@@ -41,7 +41,7 @@ def held(state, key, pod_set):
 
 
 def left(state, name):
-    return state.free(name)[LIMIT]
+    return state.free_on_node(name)[LIMIT]
 
 
 # -- which nodes ------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_what_was_attached_before_a_limit_is_known_counts_against_it():
     held(state, "w", anywhere(2, attached=Attached(own={LIMIT: 1}, shared=((LIMIT, "v2"), (LIMIT, "v3")))))
     state.set_node(limited("n0", 9))
     assert left(state, "n0") == 9 - 2 - 1 - 2 - 1
-    state.release("w")
+    state.release_workload("w")
     state.remove_pod("default/a")
     state.remove_pod("default/b")
     assert left(state, "n0") == 9
@@ -136,7 +136,7 @@ def test_slots_that_share_a_volume_have_it_attached_once_a_node():
     assert (left(state, "n0"), left(state, "n1")) == (0, 0)
     assert nodes_of(ask(state, anywhere(3, attached=shared("v")))) == {"n1": 3}
     assert isinstance(ask(state, anywhere(1, attached=shared("other"))), Refusal)
-    state.release("w")
+    state.release_workload("w")
     assert nodes_of(ask(state, anywhere(8, attached=shared("other")))) == {"n0": 8}
 
 
@@ -148,7 +148,7 @@ def test_pods_in_their_slots_and_the_slots_that_are_left_have_one_volume():
     assert left(state, "n0") == 1
     state.set_pod(make_pod("default/b", "n0", attached=shared("v"), claim=("w", "main")))
     assert left(state, "n0") == 1
-    state.release("w")
+    state.release_workload("w")
     assert left(state, "n0") == 1
     state.remove_pod("default/a")
     state.remove_pod("default/b")
@@ -188,15 +188,15 @@ def test_counts_that_are_kept_are_corrected_when_volumes_come_and_go():
 def test_a_trial_leaves_no_volume_behind():
     state = make_state([limited("n0", 3), limited("n1", 3, rack="r2")])
     held(state, "w", make_pod_set(2, attached=Attached(own={LIMIT: 1}, shared=((LIMIT, "v"),))))
-    before = {name: state.free(name) for name in ("n0", "n1")}
+    before = {name: state.free_on_node(name) for name in ("n0", "n1")}
     checkpoint = state.begin()
     state.release_all(["w"])
     held(state, "x", make_pod_set(1, attached=shared("v", "y", "z")))
     state.set_pod(make_pod("default/a", "n1", attached=shared("v")))
     state.set_node(limited("n1", 1, rack="r2"))
     state.rollback(checkpoint)
-    assert {name: state.free(name) for name in ("n0", "n1")} == before
-    state.release("w")
+    assert {name: state.free_on_node(name) for name in ("n0", "n1")} == before
+    state.release_workload("w")
     assert [left(state, name) for name in ("n0", "n1")] == [3, 3]
 
 
@@ -206,7 +206,7 @@ def test_volumes_stay_where_they_are_when_the_order_of_nodes_changes():
     state.set_node(limited("n0", 0, rack="r0"))
     assert nodes_of(ask(state, anywhere(2, attached=shared("v", "w")))) == {"n5": 2}
     state.remove_pod("default/a")
-    state.release("w")
+    state.release_workload("w")
     assert left(state, "n5") == 2
 
 
@@ -229,7 +229,7 @@ def test_a_pod_that_fills_a_slot_has_its_own_node_looked_at_and_no_other(monkeyp
     assert looked[2:] == [("n3", True), ("n3", True)]
     monkeypatch.undo()
     assert [left(state, f"n{at}") for at in range(9)] == [1] * 9
-    state.release("w")
+    state.release_workload("w")
     assert [left(state, f"n{at}") for at in range(9)] == [2] * 9
 
 

@@ -3,7 +3,7 @@
 import pytest
 from support.engine_factories import GPU, HOST, RACK, ask, make_flavor, make_node, make_pod_set, make_state, nodes_of
 
-from engine.model import NodeTerm, Policy, Requirement, Taint, Toleration
+from engine.model import LabelRequirement, NodeTerm, Policy, Taint, Toleration
 from engine.reasons import Reason
 from engine.results import Refusal
 
@@ -26,7 +26,7 @@ def fits_on(nodes, flavor=None, **pod_set):
 
 
 def label(key, operator, *values):
-    return (NodeTerm(labels=(Requirement(key=key, operator=operator, values=values),)),)
+    return (NodeTerm(labels=(LabelRequirement(key=key, operator=operator, values=values),)),)
 
 
 def test_flavor_node_labels_select():
@@ -66,17 +66,17 @@ def test_node_selector():
         (label("gen", "In", "3") + label("gen", "In", "10"), {"g3", "g10"}),
         ((), set()),
         ((NodeTerm(),), set()),
-        ((NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=("g3", "absent")),)),), {"g3"}),
+        ((NodeTerm(fields=(LabelRequirement(key="metadata.name", operator="In", values=("g3", "absent")),)),), {"g3"}),
         (
-            (NodeTerm(fields=(Requirement(key="metadata.name", operator="NotIn", values=("g3",)),)),),
+            (NodeTerm(fields=(LabelRequirement(key="metadata.name", operator="NotIn", values=("g3",)),)),),
             {"g4", "g10", "text", "none"},
         ),
-        ((NodeTerm(fields=(Requirement(key="metadata.uid", operator="In", values=("g3",)),)),), set()),
+        ((NodeTerm(fields=(LabelRequirement(key="metadata.uid", operator="In", values=("g3",)),)),), set()),
         (
             (
                 NodeTerm(
-                    labels=(Requirement(key="gen", operator="Exists"),),
-                    fields=(Requirement(key="metadata.name", operator="NotIn", values=("g3",)),),
+                    labels=(LabelRequirement(key="gen", operator="Exists"),),
+                    fields=(LabelRequirement(key="metadata.name", operator="NotIn", values=("g3",)),),
                 ),
             ),
             {"g4", "g10", "text"},

@@ -33,7 +33,7 @@ class Fleet(Cluster):
         self.uses = {}
         super().__init__([f"n{at}" for at in range(nodes)], devices=0)
         for body in CLASSES.values():
-            self.cluster.devices.set_class(body["metadata"]["name"], read_class(body))
+            self.cluster.devices.set_device_class(body["metadata"]["name"], read_class(body))
         for name in self.cluster._names():
             self.publish(name, dice)
             self.use(name, dice)
@@ -52,7 +52,7 @@ class Fleet(Cluster):
     def alone(self, name, pod, *, bare=False):
         known = RequestContext({one: read_class(body) for one, body in CLASSES.items()}, Selectors(), Budget())
         prepared = prepare(hardware([self.slices[name]], node=name), claims_of(pod), known)
-        in_use = InUse() if bare else InUse.of(self.uses[name])
+        in_use = InUse() if bare else InUse.from_uses(self.uses[name])
         return len(counting.count(prepared, in_use, kinds.MOST_PODS, Budget()).pods)
 
 
@@ -88,7 +88,7 @@ def test_counts_are_those_of_the_allocator(seed):
     for _ in range(25):
         pod, devices = pods(dice), fleet.cluster.devices
         assert fleet.fits(pod) == {name: fleet.alone(name, pod) for name in fleet.slices}
-        emptied = dict(zip(fleet.slices, devices.emptied(pod).tolist(), strict=True))
+        emptied = dict(zip(fleet.slices, devices.count_if_unclaimed(pod).tolist(), strict=True))
         assert emptied == {name: fleet.alone(name, pod, bare=True) for name in fleet.slices}
         changed = dice.choice(list(fleet.slices))
         (fleet.publish if dice.random() < 0.2 else fleet.use)(changed, dice)
@@ -116,8 +116,8 @@ def test_nothing_is_looked_up_for_pods_of_forms_that_are_known():
     cluster = Cluster()
     assert cluster.fits(asked(1)) == {"a": 4, "b": 4, "c": 4, "d": 4}
     devices = cluster.cluster.devices
-    assert devices.counts(asked(2)).tolist() == devices.emptied(asked(2)).tolist() == [2, 2, 2, 2]
-    assert devices._asked.kind(asked(2)).seen is None
+    assert devices.count_by_node(asked(2)).tolist() == devices.count_if_unclaimed(asked(2)).tolist() == [2, 2, 2, 2]
+    assert devices._asked.kind(asked(2)).counted_view is None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -139,13 +139,13 @@ def test_counts_hold_while_others_come_to_wait_and_go(seed):
         assert cluster.fits(kinds_of_pods[count - 1]) == {one: max(free, 0) // count for one, free in left.items()}, (
             turn
         )
-        assert devices.emptied(kinds_of_pods[count - 1]).tolist() == [4 // count] * 4
+        assert devices.count_if_unclaimed(kinds_of_pods[count - 1]).tolist() == [4 // count] * 4
 
 
 def test_nothing_is_divided_in_vain_until_devices_change(monkeypatch):
     cluster, divided = Cluster(), []
-    pods_by_division = FreeNumbers.pods
-    monkeypatch.setattr(FreeNumbers, "pods", lambda *given: divided.append(1) or pods_by_division(*given))
+    pods_by_division = FreeNumbers.count_pods
+    monkeypatch.setattr(FreeNumbers, "count_pods", lambda *given: divided.append(1) or pods_by_division(*given))
     shared = [device(f"gpu-{at}") | {"allowMultipleAllocations": True} for at in range(4)]
     cluster.cluster.devices.set_slice("d-gpus", read_slice(resource_slice(*shared, pool="d", nodeName="d")))
     for held in range(4):
@@ -167,8 +167,10 @@ def test_what_takes_too_many_steps_is_counted_state_by_state(monkeypatch):
     monkeypatch.setattr("engine.devices.device_counts.CALL_STEPS", 60)
     monkeypatch.setattr(kinds, "LOOK_STEPS", 60)
     cluster, pod, divided = Cluster(devices=0), asked(1, f"{MINE}.index < 2 || {MINE}.other < 0"), []
-    pods_by_division = FreeNumbers.pods
-    monkeypatch.setattr(FreeNumbers, "pods", lambda *given: divided.append(pods_by_division(*given)) or divided[-1])
+    pods_by_division = FreeNumbers.count_pods
+    monkeypatch.setattr(
+        FreeNumbers, "count_pods", lambda *given: divided.append(pods_by_division(*given)) or divided[-1]
+    )
     for name, count in (("a", 1), ("b", 2), ("c", 3), ("d", 4)):
         cluster.cluster.devices.set_slice(f"{name}-gpus", gpus(name, count, other=count))
     devices = cluster.cluster.devices
@@ -176,4 +178,4 @@ def test_what_takes_too_many_steps_is_counted_state_by_state(monkeypatch):
         devices.counting.next_round()
     assert cluster.fits(pod) == {"a": 1, "b": 2, "c": 2, "d": 2}
     assert divided[0] is None
-    assert not devices.refused(pod)
+    assert not devices.is_uncounted(pod)

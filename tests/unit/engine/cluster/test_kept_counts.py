@@ -33,17 +33,17 @@ def test_kept_counts_are_fresh_counts_whatever_changed_in_between():
         for number in range(int(dice.integers(0, 4))):
             key = f"w{dice.integers(0, 6)}"
             if dice.random() < 0.4:
-                state.release(key)
+                state.release_workload(key)
             else:
                 state.reserve(key, [scattered(state, dice, int(dice.choice([1, 40, 250])))])
             if dice.random() < 0.4:
                 state.set_pod(make_pod(f"default/p{turn}-{number}", f"n{dice.integers(0, NODES)}", gpu=2))
         kept = known_shape(columns, tree, pod_set).counts
         corrected += kept is before
-        fresh = Counts(tree, Shape.of(columns.table, tree, pod_set).fit(columns, tree.span))
+        fresh = Counts(tree, Shape.compile_shape(columns.table, tree, pod_set).fit(columns, tree.span))
         assert kept.peak >= fresh.peak
         for rank in range(tree.leaf + 1):
-            assert kept.at(rank).tolist() == fresh.at(rank).tolist()
+            assert kept.counts_of_rank(rank).tolist() == fresh.counts_of_rank(rank).tolist()
     assert 20 < corrected < 60  # both ways were taken
 
 
@@ -53,5 +53,5 @@ def test_a_level_as_a_matrix_has_a_row_for_each_domain_and_zeros_at_the_end():
     counts = known_shape(state.cluster.columns, tree, make_pod_set(1, **SHAPE)).counts
     for rank in range(len(LEVELS) - 1):
         rows = counts.grid(rank)
-        assert rows.sum(axis=1).tolist() == counts.at(rank).tolist()
-        assert rows.reshape(-1)[: tree.domains(rank + 1)].tolist() == counts.at(rank + 1).tolist()
+        assert rows.sum(axis=1).tolist() == counts.counts_of_rank(rank).tolist()
+        assert rows.reshape(-1)[: tree.count_domains(rank + 1)].tolist() == counts.counts_of_rank(rank + 1).tolist()

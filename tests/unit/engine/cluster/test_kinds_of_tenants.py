@@ -43,7 +43,7 @@ def singular(nodes):
 def remembered(cluster):
     known = cluster.cluster.devices._asked
     views = {kind.view for kind in known._kinds.values()}
-    return sum(one.weight for one in (*known._kinds.values(), *known.free.counters, *views))
+    return sum(one.remembered_answers for one in (*known._kinds.values(), *known.free.counters, *views))
 
 
 def test_what_kinds_remember_of_single_nodes_is_limited_and_what_is_known_stays(monkeypatch):
@@ -56,10 +56,10 @@ def test_what_kinds_remember_of_single_nodes_is_limited_and_what_is_known_stays(
     assert remembered(cluster) > 200
     counting.next_round()
     assert remembered(cluster) <= 200
-    assert cluster.cluster.devices._asked.kind(honest).weight, "it is light, and forgets nothing"
+    assert cluster.cluster.devices._asked.kind(honest).remembered_answers, "it is light, and forgets nothing"
     monkeypatch.setattr(kinds.Kind, "count", lambda *given, **more: pytest.fail("it is counted again"))
     for number in range(20):
-        assert set(cluster.cluster.devices.counts(greedy(number)).tolist()) == {2}
+        assert set(cluster.cluster.devices.count_by_node(greedy(number)).tolist()) == {2}
     monkeypatch.undo()
     cluster.cluster.devices.set_uses("ns/c", (Use((DRIVER, "n3", "gpu-0")),))
     assert cluster.fits(greedy(5)) == {f"n{at}": 1 if at == 3 else 2 for at in range(20)}
@@ -133,11 +133,11 @@ def test_what_is_compiled_again_is_charged_and_ends_no_search(monkeypatch):
     known = cluster.cluster.devices._asked
     known._selectors._codes.clear()
     known._selectors._answers.clear()
-    known.kind(pod).forget()
+    known.kind(pod).forget_answers()
     spent = kinds.Budget(100_000)
-    found = known.kind(pod).count(cluster.cluster.devices._of("n0").now, (), spent)
+    found = known.kind(pod).count(cluster.cluster.devices._states_of_node("n0").now, (), spent)
     assert found == 2
-    assert not known.refused(pod)
+    assert not known.is_uncounted(pod)
     assert 100_000 - spent.left >= CHARACTER_STEPS * 2000
 
 
@@ -148,7 +148,7 @@ def test_who_waits_on_a_node_is_compiled_at_the_cost_of_who_asks(monkeypatch):
     devices, honest = cluster.cluster.devices, asked(ask())
     for number in range(12):
         devices.waiting.add("n0", asked(ask("r", 1, f"{MINE}.uuid != '{number}'" + " " * 9000)), 1)
-    devices.counts(honest)
+    devices.count_by_node(honest)
     assert len(made) <= 3, "50,000 steps are two of them, and one that is begun"
 
 
@@ -170,7 +170,7 @@ def test_words_about_a_node_take_few_steps(monkeypatch):
     cluster.cluster.devices.set_slice("n", read_slice(resource_slice(*devices, name="n", pool="n", nodeName="n")))
     constraint = [{"requests": [], "distinctAttribute": f"{DRIVER}/odd"}]
     body = claim(*(ask(f"r{at}", 3) for at in range(4)), constraints=constraint)
-    told = cluster.cluster.devices.why("n", read_ask([("gpu", "one", text_of(body["spec"]))]))
+    told = cluster.cluster.devices.explain_devices("n", read_ask([("gpu", "one", text_of(body["spec"]))]))
     assert told
     assert len(spent) <= 6_000
 

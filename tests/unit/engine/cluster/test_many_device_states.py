@@ -70,7 +70,7 @@ def test_what_one_call_does_not_come_to_is_counted_by_the_next(short):
     devices = fleet.cluster.devices
     left = [devices.counting.uncounted(pod)]
     while left[-1]:
-        assert not devices.refused(pod)
+        assert not devices.is_uncounted(pod)
         assert devices.counting.next_round()
         left.append(devices.counting.uncounted(pod))
     assert len(left) > 4
@@ -78,7 +78,7 @@ def test_what_one_call_does_not_come_to_is_counted_by_the_next(short):
     assert not devices.counting.next_round()
     alone = {name: fitting(partitions(), ANY, in_use=taken(*parts)) for name, parts in fleet.used.items()}
     assert fleet.fits(pod) == alone
-    assert set(devices.emptied(pod).tolist()) == {2}
+    assert set(devices.count_if_unclaimed(pod).tolist()) == {2}
 
 
 def test_one_that_waits_until_its_devices_are_counted_is_placed_without_any_event(short):
@@ -200,14 +200,14 @@ def test_what_others_who_wait_ask_for_gives_nobody_up(monkeypatch):
     honest, waiting = asked(), []
     for place, name in enumerate(("n0", "n1")):
         for one in theirs[place:]:
-            if devices.counts(one)[place]:
+            if devices.count_by_node(one)[place]:
                 devices.waiting.add(name, one, 1)
                 waiting.append((name, one))
     assert len(waiting) > 8
-    assert not devices.refused(honest)
-    before = devices.counts(honest).tolist()
+    assert not devices.is_uncounted(honest)
+    before = devices.count_by_node(honest).tolist()
     assert before[2:] == [16, 16]
     assert max(before[:2]) <= 16 - len(waiting) // 2
     for name, one in waiting:
         devices.waiting.add(name, one, -1)
-    assert devices.counts(honest).tolist() == [16, 16, 16, 16]
+    assert devices.count_by_node(honest).tolist() == [16, 16, 16, 16]

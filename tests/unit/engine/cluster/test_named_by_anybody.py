@@ -19,7 +19,7 @@ from support.engine_factories import (
 from engine.cluster.filters import NodeFilter
 from engine.cluster.node_columns import _SPARE
 from engine.cluster.nodes import NAMELESS
-from engine.model import NodeTerm, Policy, Requirement, Taint
+from engine.model import LabelRequirement, NodeTerm, Policy, Taint
 from engine.placement.explain import explain
 from engine.quantity import LARGEST, MOST, bounded, of_node, parse
 from engine.reasons import Reason
@@ -61,11 +61,11 @@ def test_what_was_asked_for_before_is_charged_once_a_node_has_it():
     (part,) = placed(ask(state, make_pod_set(count=1, gpu=4))).assignments
     state.reserve("w", [part])
     state.set_node(make_node("n2", gpu=4, allocatable={OTHER: 3}))
-    assert state.free("n2")[OTHER] == 1
+    assert state.free_on_node("n2")[OTHER] == 1
     state.set_node(make_node("n0", allocatable={OTHER: 3}))
-    assert state.free("n0")[OTHER] == 3
+    assert state.free_on_node("n0")[OTHER] == 3
     state.remove_pod("default/early")
-    assert state.free("n2")[OTHER] == 3
+    assert state.free_on_node("n2")[OTHER] == 3
 
 
 def test_slots_too_are_charged_once_a_node_has_what_they_hold():
@@ -75,28 +75,28 @@ def test_slots_too_are_charged_once_a_node_has_what_they_hold():
     (part,) = placed(ask(state, asked)).assignments
     again = racks({"b1/r1": [8]})
     again.set_node(make_node("other"))
-    again.restore("w", [part])
+    again.restore_slots("w", [part])
     checkpoint = again.begin()
-    again.release("w")
+    again.release_workload("w")
     again.set_node(make_node("other", allocatable={OTHER: 9}))
     again.rollback(checkpoint)
     again.set_node(make_node("other", allocatable={OTHER: 9}))
-    assert again.free("other")[OTHER] == 9 - 4
+    assert again.free_on_node("other")[OTHER] == 9 - 4
     again.set_pod(make_pod("default/p", node="other", requests={OTHER: 1}, claim=("w", "main")))
-    assert again.free("other")[OTHER] == 9 - 2 - 1
-    again.release("w")
-    assert again.free("other")[OTHER] == 9 - 1
+    assert again.free_on_node("other")[OTHER] == 9 - 2 - 1
+    again.release_workload("w")
+    assert again.free_on_node("other")[OTHER] == 9 - 1
 
 
 def test_label_keys_that_no_node_has_make_no_columns():
     state = racks({"b1/r1": [8, 8]})
     for n in range(500):
         selector = {f"example.com/k{n}": "v"}
-        terms = (NodeTerm(labels=(Requirement(key=f"example.com/a{n}", operator="Exists"),)),)
+        terms = (NodeTerm(labels=(LabelRequirement(key=f"example.com/a{n}", operator="Exists"),)),)
         assert isinstance(ask(state, make_pod_set(node_selector=selector)), Refusal)
         assert isinstance(ask(state, make_pod_set(node_affinity=terms)), Refusal)
     assert set(state.cluster.table.labels) <= {BLOCK, RACK, HOST}
-    absent = (NodeTerm(labels=(Requirement(key="example.com/a1", operator="DoesNotExist"),)),)
+    absent = (NodeTerm(labels=(LabelRequirement(key="example.com/a1", operator="DoesNotExist"),)),)
     assert nodes_of(ask(state, make_pod_set(node_affinity=absent)))
 
 
@@ -124,7 +124,7 @@ def test_nodes_that_are_not_there_leave_nothing_once_their_pods_are_gone():
         state.remove_pod(f"default/p{n}")
         state.tree("tas")
     assert len(state.cluster.by_name) <= 2 + NAMELESS
-    assert state.free("n0")[GPU] == 8
+    assert state.free_on_node("n0")[GPU] == 8
 
 
 def test_values_and_statuses_of_nodes_that_are_gone_are_dropped():
@@ -132,7 +132,7 @@ def test_values_and_statuses_of_nodes_that_are_gone_are_dropped():
     for n in range(3 * _SPARE):
         gone = make_node(f"gone-{n}", taints=(Taint(key="deleted-at", value=str(n), effect="NoSchedule"),))
         state.set_node(gone)
-        NodeFilter.of(make_pod_set(node_selector={HOST: "n0"}), ()).mask(state.cluster.columns, slice(0, 1))
+        NodeFilter.for_pod_set(make_pod_set(node_selector={HOST: "n0"}), ()).mask(state.cluster.columns, slice(0, 1))
         state.remove_node(gone.name)
         state.tree("tas")
     table = state.cluster.table
@@ -155,12 +155,12 @@ def test_many_giants_on_one_node_do_not_turn_its_amounts_round():
     state = racks({"b1/r1": [8, 8]})
     for n in range(300):
         state.set_pod(make_pod(f"default/p{n}", node="n0", gpu=0, requests={"memory": bounded(LARGEST)}))
-    assert state.free("n0")["memory"] < -299 * MOST
+    assert state.free_on_node("n0")["memory"] < -299 * MOST
     assert state.cluster.table.free.dtype == np.int64
     assert nodes_of(ask(state, make_pod_set(requests={"memory": 1}))) == {"n1": 1}
     for n in range(300):
         state.remove_pod(f"default/p{n}")
-    assert state.free("n0")["memory"] == state.free("n1")["memory"]
+    assert state.free_on_node("n0")["memory"] == state.free_on_node("n1")["memory"]
 
 
 @pytest.mark.parametrize("text", ["9223372036854775807", "1E9999", "9" * 5000, "16Ei", "1e+400"])

@@ -21,21 +21,21 @@ def test_the_same_as_one_by_one_and_undone_without_a_trace():
         name = next(iter(state.nodes))
         state.set_pod(Pod(key="ns/p", node=name, requests={GPU: 1}, claim=(keys[0], "main")))
         gone = [*dice.sample(keys, dice.randint(1, len(keys))), "nobody"]
-        before = {node: state.free(node) for node in state.nodes}
+        before = {node: state.free_on_node(node) for node in state.nodes}
         held = {key: state.assignments(key) for key in keys}
         one = state.begin()
         for key in gone:
-            state.release(key)
-        expected = {node: state.free(node) for node in state.nodes}
+            state.release_workload(key)
+        expected = {node: state.free_on_node(node) for node in state.nodes}
         state.rollback(one)
         other = state.begin()
         state.release_all(gone)
-        assert {node: state.free(node) for node in state.nodes} == expected
+        assert {node: state.free_on_node(node) for node in state.nodes} == expected
         assert not any(state.assignments(key) for key in gone)
         if dice.random() < 0.3:
             state.set_node(make_node("zz-new", "b9", "r9"))
             state.tree("tas")
             state.remove_node("zz-new")
         state.rollback(other)
-        assert {node: state.free(node) for node in state.nodes} == before
+        assert {node: state.free_on_node(node) for node in state.nodes} == before
         assert {key: state.assignments(key) for key in keys} == held

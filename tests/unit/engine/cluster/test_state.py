@@ -28,7 +28,7 @@ WIDE = make_flavor(levels=(BLOCK, RACK))
 
 def gpus(state, *names):
     """Free GPUs of the nodes."""
-    found = [state.free(name)[GPU] for name in names]
+    found = [state.free_on_node(name)[GPU] for name in names]
     return found[0] if len(found) == 1 else found
 
 
@@ -56,7 +56,7 @@ def test_pods_are_charged_once_whatever_is_applied_twice():
     state = racks({"b1/r1": [8, 8]})
     assert [state.set_pod(make_pod(gpu=3, node="n0")) for _ in range(2)] == [True, False]
     assert gpus(state, "n0") == 5
-    assert state.free("n0")["pods"] == 109
+    assert state.free_on_node("n0")["pods"] == 109
     assert state.set_pod(make_pod(gpu=2, node="n1"))
     assert gpus(state, "n0", "n1") == [8, 6]
     assert [state.remove_pod("default/p") for _ in range(2)] == [True, False]
@@ -66,7 +66,7 @@ def test_pods_are_charged_once_whatever_is_applied_twice():
 def test_a_pod_may_say_how_many_pods_it_stands_for():
     state = racks({"b1/r1": [8]})
     state.set_pod(make_pod(node="n0", requests={"pods": 51}))
-    assert state.free("n0")["pods"] == 59
+    assert state.free_on_node("n0")["pods"] == 59
 
 
 def test_pods_and_slots_outlive_their_node():
@@ -115,9 +115,9 @@ def test_a_new_resource_may_appear_at_any_time():
     held(state, "w", make_pod_set(1))
     state.set_node(make_node("n1", allocatable={"fpga": 2}))
     held(state, "f", make_pod_set(2, requests={"fpga": 1}))
-    state.release("w")
+    state.release_workload("w")
     assert gpus(state, "n0") == 8
-    assert state.free("n1")["fpga"] == 0
+    assert state.free_on_node("n1")["fpga"] == 0
 
 
 # -- reservations ---------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_reserve_replaces_and_release_gives_back():
     assert sum(gpus(state, "n0", "n1")) == 14
     state.reserve("w", [large])
     assert sum(gpus(state, "n0", "n1")) == 4
-    assert [state.release("w") for _ in range(2)] == [True, False]
+    assert [state.release_workload("w") for _ in range(2)] == [True, False]
     assert gpus(state, "n0", "n1") == [8, 8]
 
 
@@ -146,7 +146,7 @@ def test_an_assignment_holds_its_nodes_even_after_others_came():
     assert gpus(state, "first", "n0", "n1") == [8, 0, 8]
     state.remove_node("first")
     ask(state, make_pod_set(1))
-    state.release("w")
+    state.release_workload("w")
     assert gpus(state, "n0", "n1") == [8, 8]
 
 
@@ -158,7 +158,7 @@ def test_an_assignment_lets_go_of_a_tree_that_was_replaced():
     state.set_node(make_node("first", rack="r0"))
     ask(state, make_pod_set(1))
     assert (assignment.packing, assignment.slices) == (None, before)
-    state.release("w")
+    state.release_workload("w")
     assert gpus(state, "n0", "n1") == [8, 8]
 
 
@@ -185,7 +185,7 @@ def test_a_claiming_pod_fills_its_slot():
     assert state.unclaimed("w", "main") == ((("b1", "r1", "n0"), 3), (("b1", "r1", "n1"), 2))
     state.remove_pod("a")
     assert sum(gpus(state, "n0", "n1")) == 2
-    state.release("w")
+    state.release_workload("w")
     assert sum(gpus(state, "n0", "n1")) == 8
 
 
@@ -250,7 +250,7 @@ def test_a_claim_may_come_before_its_reservation():
     assert gpus(state, "n0") == 5
     state.remove_pod("a")
     assert gpus(state, "n0") == 5
-    state.release("w")
+    state.release_workload("w")
     assert gpus(state, "n0") == 8
 
 
@@ -266,7 +266,7 @@ def test_releasing_with_claims_leaves_the_pods_charged():
     state = racks({"b1/r1": [8]})
     held(state, "w", make_pod_set(3))
     state.set_pod(claimed("a", "n0"))
-    state.release("w")
+    state.release_workload("w")
     assert gpus(state, "n0") == 7
 
 
@@ -287,7 +287,7 @@ def test_restored_slots_are_where_they_were():
     before = racks({"b1/r1": [8, 8]})
     (assignment,) = held(before, "w", make_pod_set(11))
     after = racks({"b1/r1": [8, 8]})
-    after.restore("w", [stored(assignment)])
+    after.restore_slots("w", [stored(assignment)])
     assert gpus(after, "n0", "n1") == gpus(before, "n0", "n1")
 
 
@@ -295,55 +295,55 @@ def test_restoring_what_is_held_keeps_its_packing():
     state = make_state([make_node("n0", gpu=4), make_node("n1", gpu=4)], WIDE)
     (assignment,) = held(state, "w", make_pod_set(6))
     before, version = gpus(state, "n0", "n1"), state.version
-    state.restore("w", [stored(assignment)])
+    state.restore_slots("w", [stored(assignment)])
     assert (gpus(state, "n0", "n1"), state.version) == (before, version)
 
 
 def test_restore_never_fails_but_over_commits():
     state = racks({"b1/r1": [2]})
-    state.restore("w", [slices(("b1/r1/n0", 5))])
+    state.restore_slots("w", [slices(("b1/r1/n0", 5))])
     assert gpus(state, "n0") == -3
     assert isinstance(ask(state, make_pod_set(1)), Refusal)
-    state.release("w")
+    state.release_workload("w")
     assert gpus(state, "n0") == 2
 
 
 def test_restored_slices_without_nodes_are_packed_where_room_is():
     nodes = [make_node("n0", gpu=4), make_node("n1", gpu=4), make_node("n2", rack="r2")]
     state = make_state(nodes, WIDE, [make_pod("x", "n0", 3)])
-    state.restore("w", [slices(("b1/r1", 5), levels=(BLOCK, RACK))])
+    state.restore_slots("w", [slices(("b1/r1", 5), levels=(BLOCK, RACK))])
     assert gpus(state, "n0", "n1", "n2") == [0, 0, 8]
     assert nodes_of(state.assignments("w")["main"]) == {"n0": 1, "n1": 4}
-    state.restore("v", [slices(("b1/r1", 2), levels=(BLOCK, RACK))])
+    state.restore_slots("v", [slices(("b1/r1", 2), levels=(BLOCK, RACK))])
     assert sum(gpus(state, "n0", "n1")) == -2
 
 
 def test_restored_slices_are_packed_where_their_pods_are():
     nodes = [make_node("n0", gpu=4), make_node("n1", gpu=4)]
     state = make_state(nodes, WIDE, [claimed("a", "n1"), claimed("b", "n1")])
-    state.restore("w", [slices(("b1/r1", 3), levels=(BLOCK, RACK))])
+    state.restore_slots("w", [slices(("b1/r1", 3), levels=(BLOCK, RACK))])
     assert gpus(state, "n0", "n1") == [3, 2]
 
 
 def test_slots_whose_nodes_are_not_known_yet_are_held_when_they_come():
     state = make_state()
-    state.restore("w", [slices(("b1/r1/n0", 3), ("b1/r1/n1", 2))])
+    state.restore_slots("w", [slices(("b1/r1/n0", 3), ("b1/r1/n1", 2))])
     assert state.unclaimed("w", "main") == ((("b1", "r1", "n0"), 3), (("b1", "r1", "n1"), 2))
     state.set_node(make_node("n0"))
     assert isinstance(ask(state, make_pod_set(6)), Refusal)
     state.set_node(make_node("n1"))
     ask(state, make_pod_set(1))
     assert gpus(state, "n0", "n1") == [5, 6]
-    state.release("w")
+    state.release_workload("w")
     assert gpus(state, "n0", "n1") == [8, 8]
 
 
 def test_slots_whose_nodes_came_are_held_after_a_what_if_too():
     state = make_state()
-    state.restore("w", [slices(("b1/r1/n0", 3))])
+    state.restore_slots("w", [slices(("b1/r1/n0", 3))])
     state.set_node(make_node("n0"))
     checkpoint = state.begin()
-    state.release("w")
+    state.release_workload("w")
     ask(state, make_pod_set(6), key="other")
     state.rollback(checkpoint)
     assert gpus(state, "n0") == 5
@@ -351,7 +351,7 @@ def test_slots_whose_nodes_came_are_held_after_a_what_if_too():
 
 def test_a_hostname_label_need_not_be_the_nodes_name():
     state = make_state([make_node("node-a", labels={HOST: "alpha"})])
-    state.restore("w", [slices(("b1/r1/alpha", 3))])
+    state.restore_slots("w", [slices(("b1/r1/alpha", 3))])
     assert gpus(state, "node-a") == 5
 
 
@@ -360,7 +360,7 @@ def test_a_hostname_label_need_not_be_the_nodes_name():
 
 def picture(state: ClusterState):
     return (
-        {name: state.free(name) for name in state.nodes},
+        {name: state.free_on_node(name) for name in state.nodes},
         dict(state.nodes),
         dict(state.pods),
         state.workloads,
@@ -375,7 +375,7 @@ def test_rollback_undoes_every_kind_of_change():
     before = picture(state)
     checkpoint = state.begin()
     held(state, "w", make_pod_set(6))
-    state.release("kept")
+    state.release_workload("kept")
     state.set_pod(make_pod("q", "n1", 2))
     state.remove_pod("p")
     state.remove_node("n2")

@@ -10,7 +10,7 @@ from support.engine_factories import GPU, ask, make_flavor, make_node, make_pod_
 from crds.settings import Settings, from_mapping
 from engine.cluster.state import ClusterState
 from engine.results import Placement, Refusal
-from ungater.numa.node_topologies import Options
+from ungater.numa.node_topologies import TopologyOptions
 
 SHARE = "nvidia.com/gpumem"
 
@@ -59,5 +59,5 @@ def test_what_pods_take_of_one_is_never_short():
 
 def test_the_setting_names_them():
     settings = from_mapping({"uncountedResources": [SHARE]})
-    assert Options.of(settings).uncounted_resources == (SHARE,)
+    assert TopologyOptions.from_settings(settings).uncounted_resources == (SHARE,)
     assert Settings().uncounted_resources == ()

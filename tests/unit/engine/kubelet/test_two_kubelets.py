@@ -46,7 +46,7 @@ def test_both_kubelets_say_the_same_as_pods_come_and_go(part):
                 continue  # the plain resource fit stops it, and a kubelet never sees it
             pod = replace(make_pod(other), uid=f"turn-{turn}")
             shape = pod_shape(msgspec.json.decode(json.dumps(case | {"pod": other}), type=AdmitForm).pod)
-            verdict, admission = simulated.admit(pod), admit(layout, state, shape)
+            verdict, admission = simulated.admit_pod(pod), admit(layout, state, shape)
             said = (verdict.refusal.reason, verdict.refusal.message) if verdict.refusal else ("", "")
             where = (case["id"], turn)
             assert (where, admission.reason, admission.message) == (where, *said)
@@ -57,7 +57,7 @@ def test_both_kubelets_say_the_same_as_pods_come_and_go(part):
                 simulated.remove(pod.uid)
                 continue
             held = 0
-            for container in simulated.held(pod.uid).values():
+            for container in simulated.held_by_container(pod.uid).values():
                 held |= container.cpus
             assert (where, admission.cpus) == (where, held)
             live.append((pod.uid, admission))

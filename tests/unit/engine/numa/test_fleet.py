@@ -62,7 +62,7 @@ def test_counts_are_what_sequential_admission_grants(policy, exact):
         for _ in range(3):
             shape = dice.shape(layout)
             want = [one_after_another(layout, state, shape) for state in machines]
-            got = fleet.counts(shape, MOST).tolist()
+            got = fleet.count_by_machine(shape, MOST).tolist()
             fits = fleet.feasible(shape).tolist()
             admitted += sum(found > 0 for found in want)
             several += sum(1 < found < MOST for found in want)
@@ -119,21 +119,21 @@ def make_shape(cpu=2, gpu=1):
 def test_an_index_without_machine_has_no_count_and_refuses_nothing():
     fleet = Fleet()
     fleet.set(2, make_layout(), make_state(8, 1))
-    fleet.grow(4)
+    fleet.grow_to(4)
     assert len(fleet) == 4
-    assert fleet.counts(make_shape(), MOST).tolist() == [NO_MACHINE, NO_MACHINE, 2, NO_MACHINE]
+    assert fleet.count_by_machine(make_shape(), MOST).tolist() == [NO_MACHINE, NO_MACHINE, 2, NO_MACHINE]
     assert fleet.feasible(make_shape(cpu=9)).tolist() == [True, True, False, True]
     assert fleet.remove(2)
     assert not fleet.remove(2)
-    assert fleet.counts(make_shape(), MOST).tolist() == [NO_MACHINE] * 4
+    assert fleet.count_by_machine(make_shape(), MOST).tolist() == [NO_MACHINE] * 4
 
 
 def test_counts_are_cut_to_what_was_asked_for_and_made_anew_for_more():
     fleet = Fleet()
     fleet.set(0, make_layout(), make_state(8, 8))
-    assert fleet.counts(make_shape(), 2).tolist() == [2]
-    assert fleet.counts(make_shape(), 10).tolist() == [4]
-    assert fleet.counts(make_shape(), 3).tolist() == [3]
+    assert fleet.count_by_machine(make_shape(), 2).tolist() == [2]
+    assert fleet.count_by_machine(make_shape(), 10).tolist() == [4]
+    assert fleet.count_by_machine(make_shape(), 3).tolist() == [3]
 
 
 def test_a_pod_that_asks_for_nothing_aligned_fits_as_often_as_wanted():
@@ -141,7 +141,7 @@ def test_a_pod_that_asks_for_nothing_aligned_fits_as_often_as_wanted():
     for index, policy in enumerate(POLICIES):
         fleet.set(index, make_layout(policy), make_state(0, 0))
     shape = PodShape(containers=(Container(name="main", requests=((CPU, 500),)),), qos=Qos.BURSTABLE)
-    assert fleet.counts(shape, 7).tolist() == [7] * len(POLICIES)
+    assert fleet.count_by_machine(shape, 7).tolist() == [7] * len(POLICIES)
     assert zones_needed(fleet, shape) == [0] * len(POLICIES)
 
 
@@ -153,10 +153,10 @@ def test_a_pod_that_asks_for_none_of_a_device_is_counted_wherever_its_machines_s
     asked = ((GPU, 0),)
     shape = PodShape(containers=(Container(name="main", requests=asked, limits=asked),), qos=Qos.GUARANTEED)
     for most in (1, 7):
-        assert fleet.counts(shape, most).tolist() == [most] * 9
+        assert fleet.count_by_machine(shape, most).tolist() == [most] * 9
         for index in (1, 5, 7):  # these alone are counted again
             fleet.set(index, make_layout(policy), make_state(index + most, 8))
-        assert fleet.counts(shape, most).tolist() == [most] * 9
+        assert fleet.count_by_machine(shape, most).tolist() == [most] * 9
 
 
 def test_equal_machines_are_evaluated_once(monkeypatch):
@@ -166,11 +166,11 @@ def test_equal_machines_are_evaluated_once(monkeypatch):
     fleet = Fleet()
     for index in range(50):
         fleet.set(index, layout, make_state(3, index % 2))
-    first = fleet.counts(make_shape(), 1).tolist()
+    first = fleet.count_by_machine(make_shape(), 1).tolist()
     assert first == [1] * 50
     assert len(asked) == 2
     fleet.set(7, layout, make_state(3, 0))
-    fleet.counts(make_shape(), 1)
+    fleet.count_by_machine(make_shape(), 1)
     assert len(asked) == 2  # that state was seen before
 
 
@@ -198,11 +198,11 @@ def test_machines_that_come_change_move_and_go_are_counted_as_from_nothing():
         if step % 3:
             continue
         fresh = Fleet()
-        fresh.grow(len(fleet))
+        fresh.grow_to(len(fleet))
         for index, machine in machines.items():
             fresh.set(index, *machine)
         for shape in shapes[: 1 + step % 4]:
-            assert fleet.counts(shape, MOST).tolist() == fresh.counts(shape, MOST).tolist()
+            assert fleet.count_by_machine(shape, MOST).tolist() == fresh.count_by_machine(shape, MOST).tolist()
             assert fleet.feasible(shape).tolist() == fresh.feasible(shape).tolist()
             assert fleet.in_one_zone(shape, MOST).tolist() == fresh.in_one_zone(shape, MOST).tolist()
             assert [fleet.alignments(shape, score).tolist() for score in ZoneScore] == [
@@ -214,11 +214,11 @@ def test_more_changes_than_the_log_holds_are_not_forgotten():
     fleet, layout, shape = Fleet(), make_layout(), make_shape()
     for index in range(3000):
         fleet.set(index, layout, make_state(8, 8))
-    assert fleet.counts(shape, MOST).tolist() == [4] * 3000
+    assert fleet.count_by_machine(shape, MOST).tolist() == [4] * 3000
     for turn in range(fleet_module.LOG_KEPT + 10):
         fleet.set(5, layout, make_state(turn % 2, 2))
     fleet.set(6, layout, make_state(0, 0))
-    assert fleet.counts(shape, MOST)[:8].tolist() == [4, 4, 4, 4, 4, 1, 0, 4]
+    assert fleet.count_by_machine(shape, MOST)[:8].tolist() == [4, 4, 4, 4, 4, 1, 0, 4]
 
 
 @pytest.mark.parametrize(
@@ -294,4 +294,4 @@ def test_a_wish_of_a_pod_whose_init_container_alone_asks_for_memory_is_judged():
     pod = PodShape(containers=(init, app), qos=Qos.GUARANTEED, wish=TopologyPolicy.RESTRICTED)
     fleet = Fleet()
     fleet.set(0, make_layout(TopologyPolicy.BEST_EFFORT), make_state(8, 8))
-    assert fleet.counts(pod, 3).tolist() == [3]
+    assert fleet.count_by_machine(pod, 3).tolist() == [3]

@@ -18,7 +18,7 @@ from support.numa_factories import (
 )
 
 from engine.kubelet.machine import NumaPlacement, TopologyPolicy
-from engine.kubelet.rebuild import resolve, same
+from engine.kubelet.rebuild import resolve, same_amounts
 from engine.model import Policy
 from engine.placement.place import extend
 from engine.reasons import Reason
@@ -249,7 +249,7 @@ def test_e3_a_victim_finds_a_new_home_in_the_other_zone(exact):
 @pytest.mark.parametrize("inner", [False, True])
 def test_e4_rollback_brings_both_zones_back(exact, inner):
     state = with_victims(exact)
-    before = state.inside("n0")
+    before = state.state_inside("n0")
     outer = state.begin()
     state.remove_pod("victim0")
     state.remove_pod("victim1")
@@ -261,7 +261,7 @@ def test_e4_rollback_brings_both_zones_back(exact, inner):
         state.rollback(checkpoint)
         assert left(state) == [4, 4]
     state.rollback(outer)
-    assert state.inside("n0") == before
+    assert state.state_inside("n0") == before
     assert left(state) == [1, 1]
     assert not state.placements("preemptor", "main", "n0")
 
@@ -269,9 +269,9 @@ def test_e4_rollback_brings_both_zones_back(exact, inner):
 def test_e5_a_victim_without_a_placement_frees_nothing():
     state = with_victims()
     state.set_pod(pod_on("unknown", cpus(3)))
-    before = state.inside("n0")
+    before = state.state_inside("n0")
     state.remove_pod("unknown")
-    assert state.inside("n0") == before
+    assert state.state_inside("n0") == before
 
 
 def test_e5_without_reconstruction_only_what_is_known_to_be_freed_is_freed():
@@ -290,8 +290,8 @@ def test_e5_without_reconstruction_only_what_is_known_to_be_freed_is_freed():
 
 def test_e6_other_amounts_on_the_same_zones_are_another_placement():
     one, other = at((0, {GPU: 3}), (1, {GPU: 1})), at((0, {GPU: 2}), (1, {GPU: 2}))
-    assert not same(one, other)
-    assert same(one, at((0, {GPU: 3, "cpu": 0}), (1, {GPU: 1})))
+    assert not same_amounts(one, other)
+    assert same_amounts(one, at((0, {GPU: 3, "cpu": 0}), (1, {GPU: 1})))
     state = state_of(make_machine({GPU: 4}, {GPU: 4}, policy=BEST_EFFORT))
     shape = make_shape({GPU: 4})
     assert state.set_pod(pod_on("p", shape, one))

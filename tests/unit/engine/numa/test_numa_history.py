@@ -64,7 +64,7 @@ class History(RuleBasedStateMachine):
     def everything(self):
         """All that can be seen of the insides."""
         held = [(key, part) for key, parts in self.state.workloads.items() for part in parts]
-        inside = {name: self.state.inside(name) for name in NAMES}
+        inside = {name: self.state.state_inside(name) for name in NAMES}
         slots = {(key, part, name): self.state.placements(key, part, name) for key, part in held for name in NAMES}
         return inside, {where: found for where, found in slots.items() if found}
 
@@ -113,7 +113,7 @@ class History(RuleBasedStateMachine):
     )
     def place_and_reserve(self, shape, count, policy, workload):
         key = f"w{workload}"
-        self.state.release(key)
+        self.state.release_workload(key)
         before, version = self.everything(), self.state.version
         answer = ask(self.state, pods_of(shape, count, policy), key=key)
         assert (self.everything(), self.state.version) == (before, version)
@@ -128,7 +128,7 @@ class History(RuleBasedStateMachine):
 
     @rule(workload=st.integers(0, 2))
     def release(self, workload):
-        self.state.release(f"w{workload}")
+        self.state.release_workload(f"w{workload}")
 
     @precondition(lambda self: self.state.workloads)
     @rule(data=st.data(), by=st.integers(1, 3), way=st.sampled_from(["extend", "shrink", "replace"]))
@@ -210,15 +210,15 @@ class History(RuleBasedStateMachine):
         for shape in SHAPES:
             pod_set = pods_of(shape)
             kept = known_shape(columns, tree, pod_set).counts
-            fresh = Counts(tree, Shape.of(columns.table, tree, pod_set).fit(columns, tree.span))
+            fresh = Counts(tree, Shape.compile_shape(columns.table, tree, pod_set).fit(columns, tree.span))
             for rank in range(tree.leaf + 1):
-                assert kept.at(rank).tolist() == fresh.at(rank).tolist()
-            amounts = Shape.of(columns.table, tree, pod_set).fit_amounts(columns, tree.span)
+                assert kept.counts_of_rank(rank).tolist() == fresh.counts_of_rank(rank).tolist()
+            amounts = Shape.compile_shape(columns.table, tree, pod_set).fit_amounts(columns, tree.span)
             for leaf, name in enumerate(tree.names):
                 assert int(kept.leaf[leaf]) == self.granted(name, shape, int(amounts[leaf])), (name, shape)
 
     def granted(self, name, shape, most):
-        machine, state = self.state.machines.get(name), self.state.inside(name)
+        machine, state = self.state.machines.get(name), self.state.state_inside(name)
         if machine is None:
             return most
         for count in range(most):
@@ -247,7 +247,7 @@ class HistoryOfUnrecorded(History):
     @rule(name=st.sampled_from(NAMES))
     def settle(self, name):
         if not self.marks:
-            self.state.settle()
+            self.state.finish_listing()
 
     @invariant()
     def free_is_allocatable_less_all_placements(self):

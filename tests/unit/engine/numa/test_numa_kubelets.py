@@ -9,7 +9,7 @@ from support.engine_factories import LEVELS, RACK, ask, make_flavor
 from crds.numa_placement import decode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import PodShape
-from engine.kubelet.rebuild import resolve, same
+from engine.kubelet.rebuild import resolve, same_amounts
 from engine.model import HOSTNAME_LABEL, Node, Pod, PodSet, Policy, TopologyRequest
 from engine.results import Refusal
 from kube import objects
@@ -19,7 +19,7 @@ from kube.pods import convert
 from kube.pods.shapes import pod_shape
 from kube.topologies import FlexTopo, NodeResourceTopology
 from localcluster.kubelets import publish
-from localcluster.kubelets.kubelet import Kubelet
+from localcluster.kubelets.kubelet import PlayedKubelet
 from localcluster.kubelets.pods import from_api
 from localcluster.kubelets.specs import build, capacity, parse_kubelet, parse_machine
 from ungater.numa.sources.describe import describe
@@ -71,7 +71,7 @@ class World:
         for number in range(6):
             name = f"n{number}"
             hardware = build(parse_machine(MACHINES[number % 2]), name)
-            self.kubelets[name] = Kubelet(hardware, parse_kubelet(KUBELETS[number % len(KUBELETS)]))
+            self.kubelets[name] = PlayedKubelet(hardware, parse_kubelet(KUBELETS[number % len(KUBELETS)]))
             labels = dict(zip(LEVELS, ("b", f"r{number // 3}", name), strict=True)) | {HOSTNAME_LABEL: name}
             _, allocatable = capacity(hardware)
             body = {"metadata": {"name": name}, "status": {"allocatable": {"pods": "110", **allocatable}}}
@@ -85,7 +85,7 @@ class World:
         kubelet = self.kubelets[name]
         wire = objects.Node(metadata=objects.ObjectMeta(name=name))
         if self.exact:
-            pods = {uid: publish.Name("default", uid) for uid in self.running}
+            pods = {uid: publish.PodName("default", uid) for uid in self.running}
             body = {"metadata": {"name": name}, "spec": publish.flex_topo_spec(kubelet.hardware)}
             body["status"] = publish.flex_topo_status(kubelet, pods)
             found = describe(wire, flex=decode_object(FlexTopo, encode(body), "flextopo"))
@@ -134,14 +134,14 @@ class World:
         uid = sent.wire["metadata"]["uid"]
         self.running[uid] = sent
         self.charge(uid)
-        verdict = self.kubelets[sent.node].admit(from_api(sent.wire))
+        verdict = self.kubelets[sent.node].admit_pod(from_api(sent.wire))
         if verdict.refusal is not None:
             self.refused.append((uid, verdict.refusal))
             self.end(sent.claim)
             return
         text = publish.record(self.kubelets[sent.node], uid)
         sent.observed = decode(text) if text else None
-        self.same += same(sent.observed, sent.predicted) or not sent.predicted.zones
+        self.same += same_amounts(sent.observed, sent.predicted) or not sent.predicted.zones
 
     def charge(self, uid, *, observed=False):
         sent = self.running[uid]
@@ -167,7 +167,7 @@ class World:
             self.kubelets[self.running.pop(uid).node].remove(uid)
             self.state.remove_pod(f"default/{uid}")
         self.on_their_way = [sent for sent in self.on_their_way if sent.claim != claim]
-        self.state.release(claim[0])
+        self.state.release_workload(claim[0])
 
     def play(self, steps):
         deeds = [self.submit] * 4 + [self.arrive] * 6 + [self.see] * 3 + [self.finish] * 2

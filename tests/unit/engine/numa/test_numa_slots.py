@@ -53,19 +53,19 @@ def test_slots_get_their_zones_one_after_another(exact):
     assert slots(state) == [(0,), (0,), (1,), (1,)]
     assert left(state) == [0, 0]
     assert left(state, GPU) == [0, 0]
-    assert state.release("w")
+    assert state.release_workload("w")
     assert left(state) == [4, 4]
-    assert state.inside("n0") == state.machines["n0"].state
+    assert state.state_inside("n0") == state.machines["n0"].state
 
 
 def test_nothing_is_decided_where_nothing_is_known():
     state = four_slots()
     assert state.placements("w", "main", "n1") == ()
     assert state.placements("w", "other", "n0") == ()
-    assert state.inside("n1") is None
+    assert state.state_inside("n1") is None
     state.remove_machine("n0")
     assert slots(state) == []
-    assert state.inside("n0") is None
+    assert state.state_inside("n0") is None
     state.set_machine(make_machine(*TWO))
     assert slots(state) == [(0,), (0,), (1,), (1,)]
 
@@ -126,7 +126,7 @@ def test_a_claim_without_a_placement_of_its_own_holds_what_was_decided_for_the_f
 
 def test_a_decision_is_newer_than_a_prediction_and_an_observation_newer_than_both():
     state = four_slots()
-    state.release("w")
+    state.release_workload("w")
     state.set_pod(pod_on("before", SHAPE, on_zone(0, cpu=4, gpu=2)))
     state.reserve("w", placed(ask(state, pods_of(SHAPE), key="w")).assignments)
     assert slots(state) == [(1,)]  # with this the pod is let go
@@ -174,7 +174,7 @@ def test_restored_slots_get_zones_once_their_shape_is_known():
     state = four_slots()
     (held,) = state.assignments("w").values()
     other = state_of(make_machine(*TWO))
-    other.restore("w", [stored(held)])
+    other.restore_slots("w", [stored(held)])
     assert slots(other) == []
     known = Assignment(
         pod_set="main",
@@ -184,11 +184,11 @@ def test_restored_slots_get_zones_once_their_shape_is_known():
         slices=[Slice(part.values, part.count) for part in held.slices],
         shape=SHAPE,
     )
-    other.release("w")
-    other.restore("w", [known])
+    other.release_workload("w")
+    other.restore_slots("w", [known])
     assert slots(other) == [(0,), (0,), (1,), (1,)]
     claim(other, "a", 0)
-    other.restore("w", [known])
+    other.restore_slots("w", [known])
     assert slots(other) == [(0,), (1,), (1,)]
 
 
@@ -221,10 +221,10 @@ def test_what_full_state_counts_already_is_not_counted_again():
     state = state_of(empty)
     pod = pod_on("p", SHAPE, on_zone(0, cpu=2, gpu=1))
     state.set_pod(pod)
-    charged = state.inside("n0")
+    charged = state.state_inside("n0")
     assert left(state) == [2, 4]
     state.set_machine(make_machine(*TWO, exact=True, state=charged, holds={"p": pod.placement}))
-    assert state.inside("n0") == charged
+    assert state.state_inside("n0") == charged
     state.remove_pod("p")
     assert left(state) == [4, 4]
     assert left(state, GPU) == [2, 2]
@@ -248,7 +248,7 @@ def test_devices_that_are_named_are_the_ones_that_are_taken():
 
 
 def devices_left(state):
-    machine, free = state.machines["n0"], state.inside("n0").devices
+    machine, free = state.machines["n0"], state.state_inside("n0").devices
     row = machine.layout.resources.index(GPU)
     return [name for at, name in enumerate(machine.device_ids[GPU]) if free[row] >> at & 1]
 
@@ -271,7 +271,7 @@ def test_a_pod_that_took_a_decided_slot_stays_charged_until_the_next_report():
     assert left(state) == [2, 4]
     state.remove_pod("a")
     assert left(state) == [2, 4]  # its slot waits for the next pod
-    state.release("w")
+    state.release_workload("w")
     assert left(state) == [4, 4]
 
 
@@ -380,5 +380,5 @@ def test_of_slots_that_no_kubelet_has_room_for_few_are_decided():
         shape=make_shape({"cpu": 0}),
     )
     state = state_of(make_machine(*TWO))
-    state.restore("w", [many])
+    state.restore_slots("w", [many])
     assert len(state.placements("w", "main", "n0")) == MOST_SLOTS

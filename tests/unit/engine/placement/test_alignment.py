@@ -330,10 +330,10 @@ class Numbers:
     def in_one_zone(self, leaf):
         return None if self.whole is None else np.minimum(leaf, self.whole)
 
-    def best(self, leaves, count):
+    def choose_leaves(self, leaves, count):
         return np.sort(np.argsort(self.ranks[leaves], kind="stable")[:count])
 
-    def domains(self, rank, domains):
+    def rate_domains(self, rank, domains):
         return np.zeros(len(domains), np.int64)
 
 
@@ -345,7 +345,7 @@ trees = st.dictionaries(st.sampled_from(["b1/r1", "b1/r2", "b2/r1", "b2/r2"]), r
 @given(trees, st.integers(1, 16), st.sampled_from(list(Policy)), st.sampled_from([BLOCK, RACK, HOST]), st.data())
 def test_no_choice_of_as_many_domains_and_nodes_has_a_better_worst_node(tree, count, policy, level, data):
     state = racks(tree)
-    fit = Fit.of(state, "tas", make_pod_set(count, policy, level))
+    fit = Fit.count_pod_set(state, "tas", make_pod_set(count, policy, level))
     plain = fit.pick()
     numbers = data.draw(st.lists(st.integers(0, 3), min_size=fit.tree.size, max_size=fit.tree.size))
     fit.prefer, fit.work = Numbers(fit.tree, numbers), budget(fit.tree)
@@ -370,7 +370,7 @@ def test_no_choice_of_as_many_domains_and_nodes_has_a_better_worst_node(tree, co
 @given(trees, st.integers(1, 16), st.sampled_from([Policy.REQUIRED, Policy.UNCONSTRAINED]), st.data())
 def test_where_any_choice_of_as_many_nodes_splits_no_pod_none_is_split(tree, count, policy, data):
     state = racks(tree)
-    fit = Fit.of(state, "tas", make_pod_set(count, policy, RACK))
+    fit = Fit.count_pod_set(state, "tas", make_pod_set(count, policy, RACK))
     plain, size = fit.pick(), fit.tree.size
     if plain is None:
         return

@@ -114,8 +114,8 @@ def nodes_for(rooms, count):
 def test_no_choice_of_so_many_racks_is_better_than_what_is_called_the_best(tree, count, number, nodes):
     if sum(map(sum, tree.values())) < count or number > len(tree):
         return
-    greedy = Fit.of(racks(tree), "tas", make_pod_set(count, Policy.PREFERRED)).chooser(-1).greedy
-    if greedy.bound(slice(0, len(tree)), (1, 2), (number, nodes)):
+    greedy = Fit.count_pod_set(racks(tree), "tas", make_pod_set(count, Policy.PREFERRED)).chooser(-1).greedy
+    if greedy.is_fewest(slice(0, len(tree)), (1, 2), (number, nodes)):
         needed = [nodes_for(chain(*some), count) for some in combinations(tree.values(), number)]
         assert all(least is None or least >= nodes for least in needed)
 
@@ -141,7 +141,7 @@ def test_large_trees_are_placed_validly_and_alike_each_time(level, count):
 
 def test_more_effort_is_never_worse():
     state = wide_state()
-    fit = Fit.of(state, "tas", make_pod_set(300, Policy.PREFERRED, BLOCK))
+    fit = Fit.count_pod_set(state, "tas", make_pod_set(300, Policy.PREFERRED, BLOCK))
     costs = []
     for effort in (0, 200_000, 20_000_000):
         fit.work = Work(effort)

@@ -50,7 +50,7 @@ class Fleet(ClusterState):
         self.set_flavor(Flavor(name="f", levels=LEVELS))
         selector = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'channel'"
         found = {"metadata": {"name": CHANNELS}, "spec": {"selectors": [{"cel": {"expression": selector}}]}}
-        self.cluster.devices.set_class(CHANNELS, read_class(found))
+        self.cluster.devices.set_device_class(CHANNELS, read_class(found))
         self.domains = {}
         for clique, size in enumerate(cliques, 1):
             for number in range(size):
@@ -160,7 +160,7 @@ def test_who_is_evicted_takes_the_label_along(channels):
     for name in ("c1n0", "c1n1"):
         fleet.use(name, "b", f"ns/{name}")
     assert fleet.place(2).reason is Reason.DOES_NOT_FIT
-    outlook = UpperBounds.of(fleet, "f", fleet.pod_set(2))
+    outlook = UpperBounds.compute_bounds(fleet, "f", fleet.pod_set(2))
     assert outlook.passing.tolist() == [1, 1]
     fleet.cluster.devices.think_away("ns/c1n0")
     assert nodes(fleet.place(1)) == {"c1n0": 1}
@@ -239,7 +239,7 @@ def test_devices_that_no_node_has_are_told_apart_from_an_expression_that_fails(e
     """kube-scheduler 1.37 ends a pod on every node where an expression fails: neither fewer pods nor a level help."""
     fleet = Fleet(2)
     found = {"metadata": {"name": CHANNELS}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-    fleet.cluster.devices.set_class(CHANNELS, read_class(found))
+    fleet.cluster.devices.set_device_class(CHANNELS, read_class(found))
     refused = fleet.place(1)
     assert refused.message.startswith("no node has the devices of a pod's claims (c1n0: ")
     assert refused.message.endswith(advice)

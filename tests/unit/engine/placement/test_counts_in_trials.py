@@ -7,7 +7,7 @@ from support.engine_factories import BLOCK, GPU, HOST, RACK, ask, make_node, mak
 
 from engine.cluster import fit_counts
 from engine.cluster.fit_counts import CountedShape, Counts, Shape
-from engine.model import NodeTerm, Pinned, PodTerm, Policy, Requirement
+from engine.model import LabelRequirement, NodeTerm, Pinned, PodTerm, Policy
 from engine.placement import fit as fits
 from engine.placement.place import extend
 from engine.results import Placement
@@ -18,7 +18,7 @@ KEPT = (1, 64)  # shapes that a tree keeps: with one, each question overwrites w
 
 def counted_anew(nodes, tree, pod_set):
     """What `known_shape` says, in memory of its own."""
-    shape = Shape.of(nodes.table, tree, pod_set)
+    shape = Shape.compile_shape(nodes.table, tree, pod_set)
     found = tree.lend()
     found[:] = shape.fit(nodes, tree.span)
     return CountedShape(shape, Counts(tree, found, nodes.table.log_end))
@@ -41,7 +41,7 @@ def a_group(dice):
     policy, level = dice.choice([Policy.PREFERRED, Policy.REQUIRED]), dice.choice([RACK, BLOCK])
     amounts = [{GPU: 1}, *({GPU: dice.randint(0, 3), "cpu": 1_000 + at} for at in range(dice.randint(1, 2)))]
     apart = (
-        (PodTerm(topology_key=HOST, selector=(Requirement(key="app", operator="In", values=("small",)),)),)
+        (PodTerm(topology_key=HOST, selector=(LabelRequirement(key="app", operator="In", values=("small",)),)),)
         if dice.random() < 0.3
         else ()
     )
@@ -62,7 +62,9 @@ def a_group(dice):
 def a_pinned_set(dice):
     racks = dice.sample(["r00", "r01", "r02", "r10", "r11"], 3)
     parts = tuple(
-        Pinned(nodes=((NodeTerm(labels=(Requirement(key=RACK, operator="In", values=(rack, racks[0])),)),),), count=2)
+        Pinned(
+            nodes=((NodeTerm(labels=(LabelRequirement(key=RACK, operator="In", values=(rack, racks[0])),)),),), count=2
+        )
         for rack in racks[: dice.randint(1, 3)]
     )
     policy, level = dice.choice([Policy.PREFERRED, Policy.REQUIRED, Policy.UNCONSTRAINED]), dice.choice([RACK, BLOCK])

@@ -84,8 +84,8 @@ def test_a_block_less_is_not_worth_a_node_more():
 def test_4096_pods_that_prefer_a_rack_lie_in_as_few_blocks_as_40_racks_and_their_nodes_allow():
     """Of as many racks and nodes no fewer blocks will do: by Lagrangian duality for each choice of blocks."""
     pod_set = make_pod_set(4096, Policy.PREFERRED, benchmark.RACK, requests=benchmark.times(1))
-    fit = Fit.of(benchmark.cluster(5_000), benchmark.FLAVOR, pod_set)
-    pick = fit.chooser(-1).anywhere(1)
+    fit = Fit.count_pod_set(benchmark.cluster(5_000), benchmark.FLAVOR, pod_set)
+    pick = fit.chooser(-1).pick_anywhere(1)
     used, nodes, blocks = pick.cost
     assert (used, nodes, blocks) == (40, 605, 8)
     leaf, (first, starts, _) = fit.room.counts.leaf, [bound[:-1] for bound in fit.tree.bounds]
@@ -107,12 +107,12 @@ def large_state(seed):
 @pytest.mark.parametrize("count", [1500, 2500, 4000])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_on_large_trees_no_more_racks_and_nodes_than_without_and_fewer_blocks_as_a_rule(seed, count):
-    fit = Fit.of(large_state(seed), "tas", make_pod_set(count, Policy.PREFERRED))
+    fit = Fit.count_pod_set(large_state(seed), "tas", make_pod_set(count, Policy.PREFERRED))
     chooser = fit.chooser(-1)
     assert isinstance(chooser, Chooser)
-    gathered = chooser.anywhere(1)
+    gathered = chooser.pick_anywhere(1)
     chooser.gather = False
-    plain = chooser.anywhere(1)
+    plain = chooser.pick_anywhere(1)
     assert all(new <= old for new, old in zip(gathered.cost, plain.cost, strict=False))
     blocks = [len(set((pick.leaves // 160).tolist())) for pick in (gathered, plain)]
     assert blocks[0] <= blocks[1]
@@ -128,8 +128,8 @@ def test_where_the_last_rack_is_a_small_one_of_an_earlier_block_no_node_is_count
     gpus = np.where(dice.random(1600) < part, dice.integers(1, 7, 1600), 0)
     gpus = np.where(np.repeat(dice.random(100) < 0.3, 16), gpus, gpus // 2)
     nodes = [make_node(f"n{i}", f"b{i // 512}", f"r{i // 16}", gpu=int(gpus[i])) for i in range(1600)]
-    fit = Fit.of(make_state(nodes), "tas", make_pod_set(count, Policy.PREFERRED))
-    pick = fit.chooser(-1).anywhere(1)
+    fit = Fit.count_pod_set(make_state(nodes), "tas", make_pod_set(count, Policy.PREFERRED))
+    pick = fit.chooser(-1).pick_anywhere(1)
     assert (np.diff(pick.leaves) > 0).all()
     assert (pick.amounts <= fit.room.counts.leaf[pick.leaves]).all()
 

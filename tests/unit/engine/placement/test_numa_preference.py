@@ -250,10 +250,10 @@ class Numbers:
         self.tree = tree
         self.numbers = np.array(numbers)
 
-    def best(self, leaves, count):
+    def choose_leaves(self, leaves, count):
         return np.sort(np.argsort(self.numbers[leaves], kind="stable")[:count])
 
-    def domains(self, rank, domains):
+    def rate_domains(self, rank, domains):
         bounds = self.tree.bounds[rank]
         return np.array([self.numbers[bounds[at] : bounds[at + 1]].sum() for at in domains.tolist()])
 
@@ -266,7 +266,7 @@ trees = st.dictionaries(st.sampled_from(["b1/r1", "b1/r2", "b1/r3", "b2/r1", "b2
 @given(trees, st.integers(1, 25), st.sampled_from(list(Policy)), st.sampled_from([BLOCK, RACK, HOST]), st.data())
 def test_a_preference_costs_no_domain_and_takes_the_best_of_equal_nodes(tree, count, policy, level, data):
     state = racks(tree)
-    fit = Fit.of(state, "tas", make_pod_set(count, policy, level))
+    fit = Fit.count_pod_set(state, "tas", make_pod_set(count, policy, level))
     plain = fit.pick()
     numbers = data.draw(st.lists(st.integers(0, 3), min_size=fit.tree.size, max_size=fit.tree.size))
     fit.prefer, fit.work = Numbers(fit.tree, numbers), budget(fit.tree)

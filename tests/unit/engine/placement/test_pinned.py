@@ -4,7 +4,7 @@ from support.engine_factories import BLOCK, HOST, RACK, ask, make_node, make_pod
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
-from engine.model import NodeTerm, Pinned, Policy, Requirement
+from engine.model import LabelRequirement, NodeTerm, Pinned, Policy
 from engine.placement import pinned as pinned_sets
 from engine.placement.explain import explain
 from engine.placement.place import extend, replace
@@ -13,7 +13,7 @@ from engine.results import Placement, Refusal
 
 
 def within(key, *values):
-    return (NodeTerm(labels=(Requirement(key=key, operator="In", values=values),)),)
+    return (NodeTerm(labels=(LabelRequirement(key=key, operator="In", values=values),)),)
 
 
 def pinned(**counts):
@@ -54,8 +54,8 @@ def test_domains_that_a_volume_does_not_reach_are_not_tried():
 
 def test_how_many_domains_are_tried_does_not_grow_with_the_ways_in_which_volumes_differ(monkeypatch):
     placed = []
-    tried = pinned_sets._placed
-    monkeypatch.setattr(pinned_sets, "_placed", lambda *one: placed.append(one) or tried(*one))
+    tried = pinned_sets._place_parts
+    monkeypatch.setattr(pinned_sets, "_place_parts", lambda *one: placed.append(one) or tried(*one))
     blocks = range(pinned_sets.SITES)
     state = make_state([make_node(f"n{at}-{gpu}", f"b{at}", f"r{gpu}", gpu=gpu) for at in blocks for gpu in (10, 100)])
     some = tuple(Pinned(nodes=(within(RACK, "r10", f"none{number}"),), count=1) for number in range(100))

@@ -214,10 +214,10 @@ def test_pod_sets_see_each_others_reservations():
 
 def test_all_pod_sets_or_none_and_nothing_is_left_behind():
     state = racks({"b1/r1": [8], "b1/r2": [8]})
-    version, free = state.version, {name: state.free(name) for name in state.nodes}
+    version, free = state.version, {name: state.free_on_node(name) for name in state.nodes}
     refusal = ask(state, make_pod_set(8, name="a"), make_pod_set(9, name="b"))
     assert (refusal.reason, refusal.pod_set) == (Reason.NEVER_FITS, "b")
-    assert {name: state.free(name) for name in state.nodes} == free
+    assert {name: state.free_on_node(name) for name in state.nodes} == free
     assert state.version == version
     assert not state.workloads
 

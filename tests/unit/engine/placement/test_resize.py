@@ -51,9 +51,9 @@ def test_extend_changes_nothing_until_reserved():
     holding(state, make_pod_set(2))
     version = state.version
     more = extend(state, "w", make_pod_set(5), 3)
-    assert (state.version, state.free("n0")["nvidia.com/gpu"]) == (version, 6)
+    assert (state.version, state.free_on_node("n0")["nvidia.com/gpu"]) == (version, 6)
     state.reserve("w", [more])
-    assert state.free("n0")["nvidia.com/gpu"] == 3
+    assert state.free_on_node("n0")["nvidia.com/gpu"] == 3
 
 
 def test_preferred_may_leave_the_domain_when_it_must():

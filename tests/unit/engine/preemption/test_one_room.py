@@ -7,7 +7,7 @@ from victim_cases import landing, make_case
 
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.blocks import kind_of, wanted
-from engine.preemption.model import Landing, Rules, Strategy, TopologyQos
+from engine.preemption.model import ChoiceRules, Landing, Strategy, TopologyQos
 from engine.preemption.one_room import OneRoom, least_landing
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
@@ -23,8 +23,8 @@ def test_generated_nodes(strategy):
     for seed in range(300):
         case = make_case(seed)
         for room in case.rooms:
-            choice = find(OneRoom(room), case.preemptor, Rules(strategy))
-            assert choice == find(Roster([room]), case.preemptor, Rules(strategy)), (seed, room.node)
+            choice = find(OneRoom(room), case.preemptor, ChoiceRules(strategy))
+            assert choice == find(Roster([room]), case.preemptor, ChoiceRules(strategy)), (seed, room.node)
             seen, found = seen + 1, found + (choice is not None and bool(choice.victims))
     assert 100 < found < seen
 
@@ -36,8 +36,8 @@ def test_servers_of_table_3(strategy, filling):
         for name in PREEMPTORS:
             best_effort = preemptor_of(TABLE_3[name], TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
             for preemptor in (guaranteed(TABLE_3[name]), best_effort):
-                found = find(OneRoom(room), preemptor, Rules(strategy))
-                assert found == find(Roster([room]), preemptor, Rules(strategy))
+                found = find(OneRoom(room), preemptor, ChoiceRules(strategy))
+                assert found == find(Roster([room]), preemptor, ChoiceRules(strategy))
 
 
 def test_no_set_of_victims_lands_better_than_its_number_and_priorities_allow():

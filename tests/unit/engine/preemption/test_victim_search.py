@@ -7,7 +7,17 @@ import pytest
 from victim_cases import GPU, PODS, landing, make_case, shape_of
 
 from engine.kubelet.machine import CPU, Kubelet, Layout, NumaPlacement, State, TopologyPolicy, Zone, ZoneUse
-from engine.preemption.model import Cost, Landing, NodeRoom, Preemptor, Rules, Scoring, Strategy, TopologyQos, Victim
+from engine.preemption.model import (
+    ChoiceRules,
+    Cost,
+    Landing,
+    NodeRoom,
+    Preemptor,
+    Scoring,
+    Strategy,
+    TopologyQos,
+    VictimPod,
+)
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
 
@@ -16,7 +26,7 @@ SINGLE = TopologyPolicy.SINGLE
 
 def chosen(seed, strategy=Strategy.LEAST_PRIORITY):
     case = make_case(seed)
-    return case, find(Roster(case.rooms), case.preemptor, Rules(strategy))
+    return case, find(Roster(case.rooms), case.preemptor, ChoiceRules(strategy))
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
@@ -100,7 +110,7 @@ def make_room(name, held, *, layout=None, zones=2, unknown=False):
         requests = {CPU: 1000 * count, GPU: count, PODS: 1}
         total = {key: have - requests[key] for key, have in total.items()}
         uses = tuple(ZoneUse(zone=zone, amounts={CPU: 1000 * n, GPU: n}) for zone, n in gpus.items())
-        victims.append(Victim(f"{name}-{number}", priority, requests, NumaPlacement(zones=uses)))
+        victims.append(VictimPod(f"{name}-{number}", priority, requests, NumaPlacement(zones=uses)))
     if unknown:
         return NodeRoom(name, total, tuple(victims))
     return NodeRoom(name, total, tuple(victims), layout, State(free=tuple(map(tuple, free))))
@@ -153,7 +163,7 @@ def test_what_has_a_wish_for_zones_never_lands_where_nothing_is_known_but_for_on
 def test_the_least_priority_comes_before_the_fewest_and_the_other_way_round_by_the_paper():
     room = make_room("a", [(2, {0: 1}), (2, {0: 1}), (5, {1: 2})])
     assert names(find(Roster([room]), preemptor())) == {"a-0", "a-1"}
-    assert names(find(Roster([room]), preemptor(), Rules(Strategy.INCREMENTAL_MINIMAL))) == {"a-2"}
+    assert names(find(Roster([room]), preemptor(), ChoiceRules(Strategy.INCREMENTAL_MINIMAL))) == {"a-2"}
 
 
 def test_a_socket_is_filled_before_sockets_are_crossed():

@@ -5,7 +5,7 @@ import os
 import pytest
 from victim_cases import exhaustive, key_of, make_case
 
-from engine.preemption.model import Rules, Strategy
+from engine.preemption.model import ChoiceRules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
 
@@ -19,7 +19,7 @@ def test_no_set_of_victims_is_better_than_the_one_that_is_found(strategy, first)
     found = 0
     for seed in range(first, min(first + A_PART, CASES)):
         case = make_case(seed)
-        choice = find(Roster(case.rooms), case.preemptor, Rules(strategy))
+        choice = find(Roster(case.rooms), case.preemptor, ChoiceRules(strategy))
         assert key_of(choice, strategy, case.preemptor) == exhaustive(case, strategy), f"seed {seed}"
         found += choice is not None
     assert found > A_PART // 4

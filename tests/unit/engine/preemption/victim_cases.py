@@ -21,7 +21,7 @@ from engine.kubelet.machine import (
 from engine.kubelet.machine import Qos as PodQos
 from engine.model import PODS
 from engine.preemption.blocks import kind_of, wanted
-from engine.preemption.model import Landing, NodeRoom, Preemptor, Rules, Scoring, TopologyQos, Victim
+from engine.preemption.model import ChoiceRules, Landing, NodeRoom, Preemptor, Scoring, TopologyQos, VictimPod
 from engine.preemption.search import cost_of, landing_of
 
 GPU = "nvidia.com/gpu"
@@ -119,7 +119,7 @@ def make_room(dice, name, most):
         placement = placement_of(layout, admission, ids)
         state = admission.after
         free = {k: v - taken.get(k, 0) for k, v in free.items()}
-        placed.append(Victim(f"{name}-{number}", dice.choice((0, 0, 1, 2, 5, -3)), taken, placement))
+        placed.append(VictimPod(f"{name}-{number}", dice.choice((0, 0, 1, 2, 5, -3)), taken, placement))
     victims = []
     for victim in placed:
         fate = dice.random()
@@ -187,7 +187,7 @@ def exhaustive(case, strategy, scoring=None):
                 where = landing(room, case.preemptor, picked)
                 if where is None:
                     continue
-                key = Rules(strategy, scoring).key(cost_of(picked), where, 0)[:-1]
+                key = ChoiceRules(strategy, scoring).key(cost_of(picked), where, 0)[:-1]
                 if best is None or key < best:
                     best = key
     return best
@@ -195,4 +195,6 @@ def exhaustive(case, strategy, scoring=None):
 
 def key_of(choice, strategy, preemptor, scoring=None):
     """The same of what was found."""
-    return None if choice is None else Rules(strategy, scoring or Scoring()).key(choice.cost, choice.landing, 0)[:-1]
+    return (
+        None if choice is None else ChoiceRules(strategy, scoring or Scoring()).key(choice.cost, choice.landing, 0)[:-1]
+    )

@@ -14,7 +14,7 @@ from support.queue_factories import (
     submit,
 )
 
-from engine.model import Pod, PodTerm, Policy, Requirement
+from engine.model import LabelRequirement, Pod, PodTerm, Policy
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
@@ -31,7 +31,7 @@ def stream(state, queues, *, until, small="small", queue="q"):
     made = 0
     for now in range(10, until, 10):
         for key in [key for key, begun in running if now - begun >= 50]:
-            queues.forget(state, key)
+            queues.remove_workload(state, key)
         running = [(key, begun) for key, begun in running if now - begun < 50]
         for _ in range(3):
             made += 1
@@ -73,12 +73,12 @@ def test_the_rest_of_the_cluster_stays_in_use_meanwhile():
     (claim,) = queues.claims.values()
     rack = claim.domains["tas"]
     gone = [key for key in ("w0", "w1", "w2", "w3", "w4", "w5") if rack_of(state, key) != rack[0]]
-    queues.forget(state, gone[0])
+    queues.remove_workload(state, gone[0])
     assert keys(cycle(state, queues, 201.0)) == ["x0"]  # room elsewhere is for the others
     mine = [key for key in ("w0", "w1", "w2", "w3", "w4", "w5") if key not in gone]
-    queues.forget(state, mine[0])
+    queues.remove_workload(state, mine[0])
     assert keys(cycle(state, queues, 202.0)) == []  # room there is not
-    queues.forget(state, mine[1])
+    queues.remove_workload(state, mine[1])
     assert keys(cycle(state, queues, 203.0)) == ["large"]
     assert not queues.claims
     assert rack_of(state, "large") == rack[0]
@@ -95,14 +95,14 @@ def test_one_that_waits_for_quota_keeps_no_nodes_idle():
     assert list(queues.claims) == ["large"]
     submit(queues, make_workload("x0", "other", created=3.0), now=200.0)
     assert keys(cycle(state, queues, 201.0)) == ["x0"]
-    queues.forget(state, "x0")
+    queues.remove_workload(state, "x0")
     submit(queues, make_workload("x1", "other", count=2, created=4.0), now=202.0)
     assert keys(cycle(state, queues, 202.0)) == ["x1"]
     queues.set_cluster_queue(make_queue("mine", 32))
     queues.room_freed(["tas"])
     submit(queues, make_workload("x2", "other", created=5.0), now=203.0)
     assert keys(cycle(state, queues, 203.0)) == [], "it could use room now, and keeps what becomes free"
-    queues.forget(state, "x1")
+    queues.remove_workload(state, "x1")
     submit(queues, make_workload("x3", "other", created=6.0), now=204.0)
     assert keys(cycle(state, queues, 204.0))[:1] == ["large"]
 
@@ -191,10 +191,10 @@ def test_only_so_many_nodes_of_the_domain_are_kept_as_would_do():
     on = {key: state.assignments(key)["main"].slices[0].nodes[0][0] for key in sorted(queues.holders.keys())}
     mine = next(key for key in on if on[key] in claim.nodes["tas"])
     other = next(key for key in on if on[key] not in claim.nodes["tas"])
-    queues.forget(state, mine)
+    queues.remove_workload(state, mine)
     submit(queues, make_workload("late", gpu=4, created=7.0), now=201.0)
     assert keys(cycle(state, queues, 201.0)) == [], "half of a node that is kept"
-    queues.forget(state, other)
+    queues.remove_workload(state, other)
     assert keys(cycle(state, queues, 202.0)) == ["late"]
     assert state.assignments("late")["main"].slices[0].nodes[0][0] == on[other]
 
@@ -204,7 +204,7 @@ def test_nodes_on_which_more_is_free_are_kept_instead():
     on, claim = claimed(state, queues, large=make_workload("large", count=2, created=6.0))
     before = set(claim.nodes["tas"])
     others = [node for node in on if node not in before]
-    queues.forget(state, on[others[0]])
+    queues.remove_workload(state, on[others[0]])
     assert keys(cycle(state, queues, 201.0)) == []
     assert others[0] in claim.nodes["tas"]
     assert len(before & set(claim.nodes["tas"])) == 1
@@ -216,7 +216,7 @@ def test_a_request_that_may_be_spread_keeps_as_many_nodes_as_would_do():
     on, claim = claimed(state, queues, large=make_workload("large", pod_sets=(wide,), created=6.0))
     assert claim.domains["tas"] == ()
     (other,) = on.keys() - set(claim.nodes["tas"])
-    queues.forget(state, on[other])
+    queues.remove_workload(state, on[other])
     submit(queues, make_workload("late", created=7.0), now=200.0)
     assert keys(cycle(state, queues, 201.0)) == []
     assert other in claim.nodes["tas"], "it is free, so it is kept instead of one that is not"
@@ -225,18 +225,18 @@ def test_a_request_that_may_be_spread_keeps_as_many_nodes_as_would_do():
 def test_where_those_nodes_do_not_do_all_of_the_domain_is_kept():
     state, queues = make_state(1, 3), make_queues(make_queue("q", 96), rules=RULES)
     state.set_pod(Pod(key="ns/alien", node="tas-0", requests={}, labels={"app": "x"}, namespace="ns"))
-    shy = PodTerm(topology_key=HOST, selector=(Requirement("app", "In", ("x",)),), namespaces=("ns",))
+    shy = PodTerm(topology_key=HOST, selector=(LabelRequirement("app", "In", ("x",)),), namespaces=("ns",))
     large = make_workload("large", pod_sets=(make_pod_set(2, anti_affinity=(shy,)),), created=6.0)
     on, claim = claimed(state, queues, large=large)
     for now, node in enumerate(("tas-0", "tas-1"), 201):
-        queues.forget(state, on[node])
+        queues.remove_workload(state, on[node])
         assert keys(cycle(state, queues, float(now))) == []
     queues.room_freed(["tas"])
     cycle(state, queues, 203.0)
     cycle(state, queues, 204.0)
     assert "tas" in claim.whole
     submit(queues, make_workload("late", created=7.0), now=204.0)
-    queues.forget(state, on["tas-2"])
+    queues.remove_workload(state, on["tas-2"])
     assert keys(cycle(state, queues, 205.0))[:1] == ["large"]
 
 
@@ -245,8 +245,8 @@ def test_room_is_left_to_it_where_that_costs_nobody_anything():
     on, claim = claimed(state, queues, large=make_workload("large", count=2, created=6.0))
     mine = list(claim.nodes["tas"])
     (one, other) = sorted(on.keys() - set(mine))
-    queues.forget(state, on[mine[0]])
-    queues.forget(state, on[one])
+    queues.remove_workload(state, on[mine[0]])
+    queues.remove_workload(state, on[one])
     submit(queues, make_workload("late", created=7.0), now=200.0)
     assert keys(cycle(state, queues, 201.0)) == ["late"]
     assert state.assignments("late")["main"].slices[0].nodes[0][0] == one, "it fits elsewhere"
@@ -254,10 +254,10 @@ def test_room_is_left_to_it_where_that_costs_nobody_anything():
     assert keys(cycle(state, queues, 202.0)) == ["later"]
     assert state.assignments("later")["main"].slices[0].nodes[0][0] == mine[0], "it fits nowhere else"
     assert list(queues.claims) == ["large"]
-    queues.forget(state, "later")
+    queues.remove_workload(state, "later")
     submit(queues, make_workload("latest", created=9.0), now=1100.0)
     assert keys(cycle(state, queues, 1100.0)) == [], "it has waited so long that the room is closed"
-    queues.forget(state, on[mine[1]])
+    queues.remove_workload(state, on[mine[1]])
     assert keys(cycle(state, queues, 1101.0))[:1] == ["large"]
     assert other in on
 
@@ -276,7 +276,7 @@ def test_one_of_higher_priority_is_not_stopped_by_a_claim():
     cycle(state, queues, 200.0)
     assert list(queues.claims) == ["large"]
     submit(queues, make_workload("urgent", priority=1, created=3.0), make_workload("late", created=4.0), now=200.0)
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     assert keys(cycle(state, queues, 201.0)) == ["urgent"]
     assert list(queues.claims) == ["large"]
 
@@ -289,13 +289,13 @@ def test_who_would_have_the_room_of_a_claim_is_told_whose_it_is():
     submit(queues, make_workload("large", count=2, created=2.0), now=2.0)
     cycle(state, queues, 2.0)
     cycle(state, queues, 200.0)
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     submit(queues, make_workload("late", created=4.0), make_workload("more", count=3, created=5.0), now=200.0)
     told = {one.key: one for one in cycle(state, queues, 201.0).waiting}
     assert told["late"].reason is Reason.BEHIND_OTHERS
     assert "kept for large, which has waited long" in told["late"].message
     assert told["more"].reason is not Reason.BEHIND_OTHERS, "it would not fit anyway"
-    queues.forget(state, "large")
+    queues.remove_workload(state, "large")
     assert keys(cycle(state, queues, 202.0)) == ["late"]
 
 
@@ -308,7 +308,7 @@ def test_without_a_queue_nobody_keeps_room_from_others():
     for now in (2.0, 200.0, 400.0):
         cycle(state, queues, now)
     assert not queues.claims
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     submit(queues, make_workload("late", created=4.0), now=401.0)
     assert keys(cycle(state, queues, 401.0)) == ["late"]
 
@@ -322,10 +322,10 @@ def test_quota_is_kept_from_those_who_borrow_it():
     submit(queues, *(make_workload(f"x{i}", "lent", created=10.0 + i) for i in range(4)), now=10.0)
     cycle(state, queues, 10.0)
     cycle(state, queues, 200.0)
-    queues.forget(state, "b0")
+    queues.remove_workload(state, "b0")
     found = cycle(state, queues, 201.0)
     assert keys(found) == []
-    queues.forget(state, "b1")
+    queues.remove_workload(state, "b1")
     assert keys(cycle(state, queues, 202.0)) == ["large"]
 
 
@@ -338,7 +338,7 @@ def test_without_room_ever_there_is_no_claim():
     for now in range(200, 2000, 200):
         cycle(state, queues, float(now))
     assert list(queues.claims) == ["x"]
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     assert keys(cycle(state, queues, 3000.0)) == ["x"]
 
 
@@ -360,7 +360,7 @@ def test_pod_sets_that_fit_one_by_one_and_never_together_claim_nothing():
         assert f"never{chr(0)}claim" not in state.workloads
         submit(queues, make_workload(f"x{now}", created=float(now)), now=float(now))
         assert keys(cycle(state, queues, float(now))) == [f"x{now}"]
-        queues.forget(state, f"x{now}")
+        queues.remove_workload(state, f"x{now}")
 
 
 def test_pod_sets_that_fit_together_once_others_end_claim_the_flavor():
@@ -373,9 +373,9 @@ def test_pod_sets_that_fit_together_once_others_end_claim_the_flavor():
     cycle(state, queues, 200.0)
     assert list(queues.claims) == ["large"]
     submit(queues, make_workload("x", created=3.0), now=201.0)
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     assert keys(cycle(state, queues, 201.0)) == []
-    queues.forget(state, "w1")
+    queues.remove_workload(state, "w1")
     assert keys(cycle(state, queues, 202.0)) == ["large"]
 
 
@@ -400,13 +400,13 @@ def test_a_claim_ends_with_its_workload_and_gives_all_back():
     submit(queues, make_workload("large", count=2, created=2.0), make_workload("x", created=3.0), now=2.0)
     cycle(state, queues, 2.0)
     cycle(state, queues, 200.0)
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     found = cycle(state, queues, 201.0)
     assert keys(found) == []
     assert {one.key: one.reason for one in found.waiting} == {} or Reason.DOES_NOT_FIT in {
         o.reason for o in found.waiting
     }
-    queues.forget(state, "large")
+    queues.remove_workload(state, "large")
     assert keys(cycle(state, queues, 202.0)) == ["x"]
     assert set(state.workloads) == {"w1", "x"}
 

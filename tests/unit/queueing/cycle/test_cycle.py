@@ -24,12 +24,12 @@ from queueing.cycle.cycle import cycle
 from queueing.model import (
     AUTO,
     ClusterQueue,
+    LabelRequirement,
     LocalQueue,
     PlainFlavor,
     Preemption,
     Quota,
     Reclaim,
-    Requirement,
     ResourceGroup,
     Rules,
     Stop,
@@ -184,7 +184,7 @@ def test_a_refused_one_is_looked_at_again_only_after_an_event_that_could_help():
     assert all(line.next() is None for line in queues.lines.values())
     queues.pending.move_events_to_active([("quota", "queue other", "tas", GPU)])
     assert all(line.next() is None for line in queues.lines.values())
-    queues.forget(state, "b")
+    queues.remove_workload(state, "b")
     assert keys(run(state, queues)) == ["c"]
 
 
@@ -204,7 +204,7 @@ def test_room_in_one_flavor_wakes_only_those_who_wait_for_it():
     queues.room_freed(state.flavors_on("tas-0"))
     assert (parked(queues, "a"), parked(queues, "b")) == (0, 8)
     run(state, queues)
-    queues.forget(state, "a0")
+    queues.remove_workload(state, "a0")
     assert (parked(queues, "a"), parked(queues, "b")) == (0, 8)
     assert keys(run(state, queues)) == ["a-1", "a-2", "a-3"]
 
@@ -217,7 +217,7 @@ def test_flavors_that_share_nodes_help_each_other():
     assert keys(run(state, queues)) == ["first"]
     submit(queues, make_workload("waits", "b"))
     assert keys(run(state, queues)) == []
-    queues.forget(state, "first")
+    queues.remove_workload(state, "first")
     assert keys(run(state, queues)) == ["waits"]
 
 
@@ -249,7 +249,7 @@ def test_whoever_kept_others_out_of_a_zone_helps_those_of_all_flavors():
     assert keys(run(state, queues)) == ["alone"]
     submit(queues, make_workload("other", "b", pod_sets=(make_pod_set(labels={"app": "y"}),)))
     assert keys(run(state, queues)) == []
-    queues.forget(state, "alone")
+    queues.remove_workload(state, "alone")
     assert keys(run(state, queues)) == ["other"]
 
 
@@ -270,7 +270,7 @@ def test_flavors_are_tried_in_order_and_only_where_all_fits():
     submit(queues, make_workload("a"), make_workload("b", created=1.0), make_workload("rack", count=2, created=2.0))
     found = run(state, queues)
     assert [one.grant.flavors["main"][GPU] for one in found.admitted] == ["tas", "old"]
-    queues.forget(state, "b")
+    queues.remove_workload(state, "b")
     (rack,) = run(state, queues).admitted
     assert rack.grant.assignments[0].flavor == "old"
 
@@ -398,7 +398,9 @@ def test_what_no_queue_takes_is_told_and_comes_when_one_does():
     state, queues = make_state(), make_queues(make_queue("q", 16, namespaces=None))
     submit(queues, make_workload("w"), make_workload("lost", "nowhere"))
     assert reasons(run(state, queues)) == {"w": Reason.NAMESPACE_NOT_SELECTED, "lost": Reason.NO_QUEUE}
-    queues.set_cluster_queue(make_queue("q", 16, namespaces=(Requirement(key="team", operator="In", values=("ns",)),)))
+    queues.set_cluster_queue(
+        make_queue("q", 16, namespaces=(LabelRequirement(key="team", operator="In", values=("ns",)),))
+    )
     assert keys(run(state, queues)) == ["w"]
     queues.set_local_queue(LocalQueue(namespace="ns", name="nowhere", cluster_queue="gone"))
     assert reasons(run(state, queues)) == {"lost": Reason.NO_QUEUE}
@@ -437,7 +439,7 @@ def test_hold_admits_nobody_and_drain_evicts():
 def test_put_off_until_its_time():
     state, queues = make_state(), make_queues(make_queue())
     submit(queues, make_workload("w"))
-    queues.put_off("w", 50.0)
+    queues.delay_workload("w", 50.0)
     found = cycle(state, queues, 10.0)
     assert keys(found) == []
     assert found.next_time == 50.0
@@ -478,7 +480,7 @@ def test_stored_slots_that_name_no_level_of_the_flavor_cost_nobody_a_cycle(level
     workload = make_workload("w", pod_sets=(make_pod_set(3, level=AUTO, policy=Policy.PREFERRED),))
     held = Assignment(pod_set="main", flavor="tas", levels=levels, requests={GPU: 8}, slices=(Slice(values, 1),))
     grant = AssumedAdmission("q", {"main": 1}, {"main": {GPU: "tas"}}, {("tas", GPU): 8}, (held,), {"main": {GPU: 8}})
-    queues.restore(state, workload, grant, 0.0)
+    queues.restore_workload(state, workload, grant, 0.0)
     queues.wish("w", {"main": 3})
     submit(queues, make_workload("other"))
     found = cycle(state, queues, 1.0)
@@ -490,9 +492,9 @@ def test_stored_slots_that_name_no_level_of_the_flavor_cost_nobody_a_cycle(level
 @pytest.mark.parametrize(("queue", "amount"), [("q", 4), ("other", 8)], ids=["it is smaller", "in another queue"])
 def test_who_waits_for_quota_gets_what_a_pod_without_a_workload_takes_no_more(queue, amount):
     state, queues = make_state(), make_queues(make_queue("q", 8), make_queue("other", 8))
-    assert not queues.charge("ns/left", Held("q", {("tas", GPU): 8}))
+    assert not queues.charge_pod("ns/left", Held("q", {("tas", GPU): 8}))
     submit(queues, make_workload("w", gpu=4))
     assert reasons(run(state, queues)) == {"w": Reason.INSUFFICIENT_QUOTA}
-    assert not queues.charge("ns/left", Held("q", {("tas", GPU): 8})), "the same again frees nothing"
-    assert queues.charge("ns/left", Held(queue, {("tas", GPU): amount}))
+    assert not queues.charge_pod("ns/left", Held("q", {("tas", GPU): 8})), "the same again frees nothing"
+    assert queues.charge_pod("ns/left", Held(queue, {("tas", GPU): amount}))
     assert keys(run(state, queues)) == ["w"]

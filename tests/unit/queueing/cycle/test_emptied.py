@@ -16,7 +16,7 @@ from support.queue_factories import (
     submit,
 )
 
-from engine.model import NodeTerm, Pod, PodTerm, Requirement
+from engine.model import LabelRequirement, NodeTerm, Pod, PodTerm
 from queueing.cycle.cycle import cycle
 from queueing.cycle.emptied import fits_emptied
 from queueing.cycle.rollout import narrowed
@@ -24,8 +24,8 @@ from queueing.model import Rules
 from queueing.queues.flavor_assigner import options
 
 RULES = Rules(patience=100.0, hold=200.0)
-NOBODY = PodTerm(topology_key=RACK, selector=(Requirement("there-is", "In", ("nobody",)),), namespaces=("ns",))
-NOWHERE = (NodeTerm(labels=(Requirement("zone", "In", ("nowhere",)),)),)
+NOBODY = PodTerm(topology_key=RACK, selector=(LabelRequirement("there-is", "In", ("nobody",)),), namespaces=("ns",))
+NOWHERE = (NodeTerm(labels=(LabelRequirement("zone", "In", ("nowhere",)),)),)
 HOPELESS = {
     "pods that nobody has": {"affinity": (NOBODY,)},
     "a volume that no node reaches": {"volume_nodes": (NOWHERE,)},
@@ -66,7 +66,7 @@ def test_one_that_can_never_run_keeps_no_quota_from_those_who_borrow():
     for now in (6.0, 150.0, 300.0):
         cycle(state, queues, now)
     submit(queues, make_workload("x", "a", created=301.0), now=301.0)
-    queues.forget(state, "b0")
+    queues.remove_workload(state, "b0")
     assert keys(run(state, queues, 302.0)) == ["x"]
 
 
@@ -80,13 +80,13 @@ def test_the_room_that_is_kept_is_where_it_would_fit_and_not_where_most_is_free(
     free = next(key for key in sorted(queues.holders.keys()) if rack_of(state, key) == "tas-r1")
     submit(queues, never(2, affinity=(NOBODY,)), now=2.0)
     cycle(state, queues, 2.0)
-    queues.forget(state, free)
+    queues.remove_workload(state, free)
     cycle(state, queues, 300.0)
     assert [claim.domains["tas"] for claim in queues.claims.values()] == [("tas-r0",)]
     submit(queues, make_workload("x", "a", created=3.0), now=301.0)
     assert keys(run(state, queues, 301.0)) == ["x"]
     for key in [key for key in list(queues.holders.keys()) if rack_of(state, key) == "tas-r0"]:
-        queues.forget(state, key)
+        queues.remove_workload(state, key)
     assert keys(run(state, queues, 302.0)) == ["never"]
 
 
@@ -142,7 +142,7 @@ def test_one_that_waits_for_room_holds_up_those_behind_it_in_a_strict_queue():
     run(state, queues, 1.0)
     submit(queues, never(2, "q", affinity=(NOBODY,)), make_workload("next", created=3.0), now=3.0)
     assert keys(run(state, queues, 3.0)) == []
-    queues.forget(state, "runs")
+    queues.remove_workload(state, "runs")
     assert keys(run(state, queues, 4.0)) == ["never"]
 
 

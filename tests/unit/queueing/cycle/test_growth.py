@@ -17,7 +17,7 @@ from support.queue_factories import (
 from engine.model import Policy
 from engine.reasons import Reason
 from queueing.model import NonPreemptible, PlainFlavor, Preemption, Reclaim, Within
-from queueing.preemption.plan import Victim
+from queueing.preemption.plan import PlannedVictim
 from queueing.queues.entry import Phase, growth_of
 from queueing.queues.growth import hold_growth
 from queueing.status import standings
@@ -248,12 +248,12 @@ def test_a_restart_goes_on_where_the_growth_stood():
     again, fresh = make_state(1, 4), make_queues(make_queue("q", 64, preemption=LOWER))
     for key in ("ns/service", "ns/here"):
         entry = queues.entries[key]
-        fresh.restore(again, entry.workload, entry.grant, 3.0)
+        fresh.restore_workload(again, entry.workload, entry.grant, 3.0)
     hold_growth(again, fresh, more, plan.grant, ["ns/here"], {}, stored=True)
     made = run(again, fresh, now=3.0)
     assert (made.preempting, made.resized, made.given_up) == ([], [], [])
     assert "ns/here" in fresh.evicting
-    fresh.forget(again, "ns/here")
+    fresh.remove_workload(again, "ns/here")
     assert [one.counts for one in run(again, fresh, now=4.0).resized] == [{"main": 4}]
 
 
@@ -294,4 +294,4 @@ def test_many_who_grow_in_vain_do_not_hold_up_a_cycle():
     assert queues.searches > before
     assert not made.more
     assert [queues.entries[f"ns/w{i}"].phase for i in range(4)] == [Phase.ADMITTED] * 4
-    assert all(isinstance(victim, Victim) for one in made.preempting for victim in one.victims)
+    assert all(isinstance(victim, PlannedVictim) for one in made.preempting for victim in one.victims)

@@ -60,11 +60,11 @@ def test_who_waits_with_a_higher_priority_gets_what_becomes_free():
     queues.wish("svc", {"main": 4})
     assert is_spared(cycle(state, queues, 4.0))
     submit(queues, make_workload("high", count=2, priority=3, created=4.0))
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 5.0)
     assert keys(made) == ["high"]
     assert is_spared(made)
-    queues.forget(state, "high")
+    queues.remove_workload(state, "high")
     assert [one.counts for one in cycle(state, queues, 6.0).resized] == [{"main": 4}]
 
 
@@ -77,7 +77,7 @@ def test_so_it_does_where_its_room_is_claimed_softly(waited):
     cycle(state, queues, 3.0)
     cycle(state, queues, 3.0 + waited)
     assert [claim.soft for claim in queues.claims.values()] == [True] * (waited > 300)
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 4.0 + waited)
     assert keys(made) == ["high"]
     assert is_spared(made)
@@ -92,11 +92,11 @@ def test_what_is_claimed_softly_by_one_who_may_evict_it_is_closed_to_who_grows(p
     cycle(state, queues, 3.0)
     cycle(state, queues, 400.0)
     assert [claim.soft for claim in queues.claims.values()] == [True]
-    queues.forget(state, "other0")
+    queues.remove_workload(state, "other0")
     queues.wish("svc", {"main": 2})
     assert bool(cycle(state, queues, 401.0).resized) == grows
-    queues.forget(state, "other1")
-    queues.forget(state, "other2")
+    queues.remove_workload(state, "other1")
+    queues.remove_workload(state, "other2")
     made = cycle(state, queues, 402.0)
     assert (keys(made), is_spared(made)) == ([] if grows else ["high"], True)
 
@@ -106,7 +106,7 @@ def test_a_gang_by_slices_does_not_grow_into_the_rack_where_its_other_slice_runs
     admitted(state, queues, gang(2), blocker())
     queues.wish("svc", {"main": 4})
     submit(queues, make_workload("high", count=2, priority=3, created=4.0))
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 5.0)
     assert (keys(made), queues.losing) == (["high"], {})
     assert is_spared(made)
@@ -123,7 +123,7 @@ def test_a_gang_by_slices_regrows_in_no_rack_that_it_would_lose_at_once():
     assert keys(cycle(state, queues, 3.0)) == ["blocker"]
     before = nodes(state, "svc")
     submit(queues, make_workload("high", count=2, priority=3, created=4.0))
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 5.0)
     assert (keys(made), queues.losing, nodes(state, "svc")) == (["high"], {}, before)
     assert is_spared(made)
@@ -138,7 +138,7 @@ def test_an_owner_within_its_own_quota_comes_before_who_borrows_to_grow():
     admitted(state, queues, make_workload("blocker", "qb", created=2.0))
     queues.wish("svc", {"main": 3})
     assert is_spared(cycle(state, queues, 3.0))
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     submit(queues, make_workload("owner", "qb", created=4.0))
     made = cycle(state, queues, 4.0)
     assert keys(made) == ["owner"]
@@ -155,7 +155,7 @@ def test_of_two_who_grow_the_one_within_its_own_quota_comes_first():
     queues.wish("svc", {"main": 3})
     queues.wish("owner", {"main": 3})
     assert is_spared(cycle(state, queues, 3.0))
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 4.0)
     assert ([one.key for one in made.resized], made.preempting) == (["owner"], [])
 
@@ -171,7 +171,7 @@ def test_with_fair_sharing_the_least_share_comes_first():
     admitted(state, queues, make_workload("blocker", "lender", count=2, created=2.0))
     queues.wish("svc", {"main": 4})
     assert is_spared(cycle(state, queues, 3.0))
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     submit(queues, make_workload("least", "qb", count=2, created=4.0))
     made = cycle(state, queues, 4.0)
     assert keys(made) == ["least"]
@@ -184,7 +184,7 @@ def test_who_comes_before_those_who_wait_still_grows_before_them():
     queues.wish("svc", {"main": 4})
     submit(queues, make_workload("high", count=2, priority=9, created=4.0))
     assert keys(cycle(state, queues, 4.0)) == []
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 5.0)
     assert ([one.key for one in made.resized], keys(made), made.preempting) == (["svc"], [], [])
 
@@ -194,7 +194,7 @@ def test_in_its_own_queue_priority_decides_also_where_it_borrows():
     queues = make_queues(make_queue("q", 16, cohort="x", preemption=LOWER), make_queue("other", 16, cohort="x"))
     admitted(state, queues, make_workload("svc", priority=5), make_workload("blocker", "other", count=2))
     queues.wish("svc", {"main": 4})
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     submit(queues, make_workload("low", created=4.0))
     made = cycle(state, queues, 5.0)
     assert ([one.key for one in made.resized], keys(made), made.preempting) == (["svc"], [], [])
@@ -206,7 +206,7 @@ def test_who_is_not_looked_at_in_this_cycle_is_not_passed_either():
     queues.wish("svc", {"main": 2})
     names = [make_workload(f"high{i}", priority=3, created=float(i)) for i in range(4)]
     submit(queues, *names)
-    queues.forget(state, "blocker")
+    queues.remove_workload(state, "blocker")
     found = [cycle(state, queues, 5.0, limit=1) for _ in range(4)]
     assert [keys(made) for made in found] == [["high0"], ["high1"], ["high2"], ["high3"]]
     assert [made.more for made in found[:3]] == [True] * 3

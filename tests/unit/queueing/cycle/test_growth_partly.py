@@ -54,9 +54,9 @@ def test_it_gets_the_others_when_there_is_room():
     submit(queues, *(make_workload(f"other{i}", priority=5, created=2.0) for i in range(4)))
     assert len(keys(cycle(state, queues, 1.5))) == 4
     assert counts(grow(state, queues, 6)) == [{"main": 4}]
-    queues.forget(state, "other0")
+    queues.remove_workload(state, "other0")
     assert counts(cycle(state, queues, 3.0)) == [{"main": 5}]
-    queues.forget(state, "other1")
+    queues.remove_workload(state, "other1")
     assert counts(cycle(state, queues, 4.0)) == [{"main": 6}]
     assert queues.growing == {}
 

@@ -124,7 +124,7 @@ class World:
         key = self.some(self.holders())
         if key is not None:
             self.drop_pods(key)
-            self.queues.forget(self.state, key)
+            self.queues.remove_workload(self.state, key)
             self.forget_stored(key)
             self.finished.add(key)
             del self.workloads[key]
@@ -147,7 +147,7 @@ class World:
         key = self.some(list(self.workloads))
         if key is not None:
             self.drop_pods(key)
-            self.queues.forget(self.state, key)
+            self.queues.remove_workload(self.state, key)
             self.forget_stored(key)
             del self.workloads[key]
 
@@ -190,7 +190,7 @@ class World:
             fresh.set_local_queue(queue)
         for key in sorted(self.stored, key=lambda key: bool(self.stored[key][1])):
             grant, victims = self.stored[key]
-            fresh.restore(self.state, self.workloads[key], grant, self.now, nominated=victims)
+            fresh.restore_workload(self.state, self.workloads[key], grant, self.now, nominated=victims)
         for grant, victims, more in self.grown.values():
             hold_growth(self.state, fresh, more, grant, victims, {}, stored=True)
         for key in self.dice.sample(list(self.workloads), len(self.workloads)):
@@ -312,7 +312,7 @@ class World:
         assert set(queues.quotas.held) == holding
         held = {key for key in self.state.workloads if "\0" not in key}
         assert held == {key for key in holding if queues.entries[key].grant.assignments}
-        waiting = [key for line in queues.lines.values() for key in line.names()]
+        waiting = [key for line in queues.lines.values() for key in line.waiting_names()]
         assert sorted(waiting) == sorted(k for k, e in queues.entries.items() if e.phase is Phase.WAITING)
         for line in queues.lines.values():
             for group in line.groups.values():

@@ -70,11 +70,11 @@ class History:
         entry = self.queues.entries[key]
         pods, queue, ask = sorted(entry.pods), entry.queue, self.running.pop(key)
         self.ended.pop(key, None)
-        self.queues.forget(self.state, key)
+        self.queues.remove_workload(self.state, key)
         for pod in pods:
             held = self.state.pods[pod]
             self.state.set_pod(Pod(key=pod, node=held.node, requests=held.requests))
-            self.queues.charge(pod, Held(queue, {("tas", GPU): ask}))
+            self.queues.charge_pod(pod, Held(queue, {("tas", GPU): ask}))
             self.queues.leaving.pod_stops(pod)
             self.orphans[pod] = None
 
@@ -91,7 +91,7 @@ class History:
         if len(pods) == 1:
             del self.running[key]
             self.ended.pop(key, None)
-            self.queues.forget(self.state, key)
+            self.queues.remove_workload(self.state, key)
             return
         self.ended[key] = self.ended.get(key, 0) + 1
         self.queues.leaving.pod_ended(key)
@@ -111,7 +111,7 @@ class History:
             del self.orphans[pod]
             node = self.state.pods[pod].node
             self.queues.leaving.pod_gone(pod)
-            self.queues.charge(pod, None)
+            self.queues.charge_pod(pod, None)
             self.state.remove_pod(pod)
             self.queues.room_freed(self.state.flavors_on(node))
 
@@ -122,7 +122,7 @@ class History:
 
         None too where that one was given up once, or waited for as long as anybody may: nothing is kept for it.
         """
-        self.queues.leaving.refresh(self.state, self.now)
+        self.queues.leaving.review_leaving(self.state, self.now)
         waiting = [
             entry for entry in self.queues.entries.values() if entry.phase is Phase.WAITING and self.is_next(entry)
         ]
@@ -145,7 +145,7 @@ class History:
         )
 
     def rank(self, entry):
-        return self.queues.rank(entry, self.option(entry).amounts)
+        return self.queues.rank_of_entry(entry, self.option(entry).amounts)
 
     def option(self, entry):
         return self.queues.options_of(self.state, entry.group).found[0]
@@ -153,7 +153,7 @@ class History:
     def fits(self, key):
         entry = self.queues.entries[key]
         with self.queues.leaving.without_leaving(self.state):
-            if not self.queues.limits(entry).fits(self.option(entry).amounts):
+            if not self.queues.limits(entry).fits_limits(self.option(entry).amounts):
                 return False
             return not isinstance(put(self.state, key, self.option(entry)), Refusal)
 
@@ -189,7 +189,7 @@ class History:
             return ""  # somebody before it got something, will have it, or gave way to somebody
         if key in preempting:
             return f"{key} has others evicted, and fits once those are gone that leave"
-        self.queues.leaving.refresh(self.state, self.now)  # victims leave as well
+        self.queues.leaving.review_leaving(self.state, self.now)  # victims leave as well
         if key not in admitted and not self.fits(key):
             return f"{key} fitted once those were gone that leave, and does not after {admitted} got in"
         return ""

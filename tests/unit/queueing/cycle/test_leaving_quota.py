@@ -32,7 +32,7 @@ def victims(made):
 def test_its_queue_need_not_borrow_once_that_is_gone(teams):
     state, queues = teams
     assert victims(run(state, queues, 3.0)) == []
-    queues.forget(state, "ends")
+    queues.remove_workload(state, "ends")
     assert victims(run(state, queues, 4.0)) == []
 
 

@@ -38,9 +38,9 @@ def broken(seed, *, nominal=1000, priority=0):
         submit(queues, found)
     admitted = keys(run(state, queues))
     for key in dice.sample(admitted, len(admitted) * 2 // 3):
-        queues.forget(state, key)
+        queues.remove_workload(state, key)
     for key in [key for key, entry in queues.entries.items() if entry.grant is None]:
-        queues.forget(state, key)
+        queues.remove_workload(state, key)
     submit(queues, make_workload("large", count=6, created=100.0))
     run(state, queues, now=200.0)
     run(state, queues, now=LATE)
@@ -78,7 +78,7 @@ def test_what_goes_has_a_place_and_then_it_fits(seed):
         queues.grant(state, key, grant)
     if found:
         assert not isinstance(put(state, "large", claim.option), Refusal)
-        assert all(free >= 0 for node in state.nodes for free in state.free(node).values())
+        assert all(free >= 0 for node in state.nodes for free in state.free_on_node(node).values())
 
 
 def test_room_is_made_at_all():
@@ -135,11 +135,11 @@ def test_those_go_who_are_no_larger_than_it(count):
         keys_in.setdefault(rack, []).append(key)
     *others, whole = keys_in.values()
     for key in [*whole, *(found[0] for found in others[: count - 2])]:
-        queues.forget(state, key)
+        queues.remove_workload(state, key)
     submit(queues, make_workload("wide", count=count, level=None, created=50.0))
     assert keys(run(state, queues, now=100.0)) == ["wide"]
     for found in others[count - 2 :]:
-        queues.forget(state, found[0])
+        queues.remove_workload(state, found[0])
     submit(queues, make_workload("large", count=2, created=100.0))
     run(state, queues, now=200.0)
     run(state, queues, now=LATE)
@@ -153,12 +153,12 @@ def test_room_is_looked_for_when_something_was_freed_and_not_all_the_time():
     _, queues, claim = some()
     turns = RoomTurns(MoveRules(per_hour=1, rest=3600.0))
     begun = claim.entry.since
-    assert turns.due(queues, begun + 3599) == []
-    assert turns.next_time(queues, begun + 3599) == begun + 3600
-    assert turns.due(queues, begun + 3600) == [claim]
-    turns.note(queues, claim, begun + 3600)
-    assert turns.due(queues, begun + 9000) == [], "nothing was freed"
+    assert turns.due_claims(queues, begun + 3599) == []
+    assert turns.next_search_time(queues, begun + 3599) == begun + 3600
+    assert turns.due_claims(queues, begun + 3600) == [claim]
+    turns.record_search(queues, claim, begun + 3600)
+    assert turns.due_claims(queues, begun + 9000) == [], "nothing was freed"
     queues.room_freed(("tas",))
-    assert turns.due(queues, begun + 3601) == []
-    assert turns.due(queues, begun + 9000) == [claim]
-    assert RoomTurns(MoveRules(per_hour=1, rest=3600.0, room=False)).due(queues, begun + 9000) == []
+    assert turns.due_claims(queues, begun + 3601) == []
+    assert turns.due_claims(queues, begun + 9000) == [claim]
+    assert RoomTurns(MoveRules(per_hour=1, rest=3600.0, room=False)).due_claims(queues, begun + 9000) == []

@@ -88,7 +88,7 @@ def test_a_wish_is_granted_when_something_is_freed_before_anybody_new():
     queues.wish("w", {"main": 3})
     assert run(state, queues).resized == []
     submit(queues, make_workload("new", count=2, created=2.0))
-    queues.forget(state, "other")
+    queues.remove_workload(state, "other")
     found = run(state, queues)
     assert [(one.key, one.counts) for one in found.resized] == [("w", {"main": 3})]
     assert keys(found) == []  # eight are left, and it wants sixteen

@@ -44,7 +44,12 @@ def poison(monkeypatch):
 
 def everything(state, queues):
     """What is free and held, for comparison."""
-    return {name: state.free(name) for name in state.nodes}, dict(queues.quotas.held), state.depth, queues.quotas.depth
+    return (
+        {name: state.free_on_node(name) for name in state.nodes},
+        dict(queues.quotas.held),
+        state.depth,
+        queues.quotas.depth,
+    )
 
 
 @pytest.mark.parametrize("priority", [0, 1])
@@ -52,7 +57,7 @@ def everything(state, queues):
     ("module", "name", "found"),
     [
         (nominate, "put", lambda _state, key, _option: key == "poison"),
-        (nominate, "barred", lambda _queues, entry, _option: entry.workload.key == "poison"),
+        (nominate, "barring_claim", lambda _queues, entry, _option: entry.workload.key == "poison"),
         (flavor_assigner, "_option", lambda choices, _asks: choices[0].pod_set.labels.get("poison")),
         (cycle, "_admitted", lambda grant, **_: grant.counts == {"main": 3}),
     ],
@@ -73,7 +78,7 @@ def test_a_poisoned_one_is_put_off_and_all_others_are_admitted(poison, module, n
     assert (entry.phase, entry.until, entry.grant) == (Phase.LATER, 1.0 + FIRST, None)
     assert entry.refusal.reason is Reason.INTERNAL_ERROR
     for n in range(5):
-        queues.forget(state, f"w{n}")
+        queues.remove_workload(state, f"w{n}")
     assert everything(state, queues) == before
 
 
@@ -104,7 +109,7 @@ def test_a_search_for_victims_that_fails_leaves_the_victims_where_they_are(poiso
     submit(queues, make_workload("poison", priority=9), make_workload("high", priority=5))
     made = run(state, queues, 2.0)
     assert [one.key for one in made.preempting] == ["high"]
-    queues.forget(state, "high")
+    queues.remove_workload(state, "high")
     assert everything(state, queues) == before
 
 
@@ -137,8 +142,8 @@ def test_a_claim_that_fails_closes_nothing_to_others(poison):
     run(state, queues, 2.0)
     poison(backfill, "close", lambda _state, _queues, claim: claim.key == "large")
     assert [one.key for one in cycle.cycle(state, queues, 200.0).failed] == ["large"]
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     submit(queues, make_workload("late", created=4.0), now=201.0)
     assert keys(run(state, queues, 201.0)) == ["late"]
     assert not queues.claims
-    assert state.free("tas-0")[GPU] + state.free("tas-1")[GPU] == 0
+    assert state.free_on_node("tas-0")[GPU] + state.free_on_node("tas-1")[GPU] == 0

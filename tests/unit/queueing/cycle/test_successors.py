@@ -66,17 +66,17 @@ class Teams:
         """Its job is deleted: nobody answers for its pods any more, and they are told one after the other."""
         entry = self.queues.entries[key]
         pods, queue = sorted(entry.pods), entry.queue
-        self.queues.forget(self.state, key)
+        self.queues.remove_workload(self.state, key)
         for pod in pods:
             held = self.state.pods[pod]
             self.state.set_pod(Pod(key=pod, node=held.node, requests=held.requests))
-            self.queues.charge(pod, Held(queue, {("tas", GPU): 8}))
+            self.queues.charge_pod(pod, Held(queue, {("tas", GPU): 8}))
             self.queues.leaving.pod_stops(pod)
         return pods
 
     def pod_gone(self, pod):
         self.queues.leaving.pod_gone(pod)
-        self.queues.charge(pod, None)
+        self.queues.charge_pod(pod, None)
         node = self.state.pods[pod].node
         self.state.remove_pod(pod)
         self.queues.room_freed(self.state.flavors_on(node))
@@ -88,7 +88,7 @@ class Teams:
         self.state.remove_pod(pod)
         self.queues.unbind(pod)
         if held == 1:
-            self.queues.forget(self.state, key)
+            self.queues.remove_workload(self.state, key)
             return
         self.queues.leaving.pod_ended(key)
         reclaim(self.state, self.queues, key, {"main": HOSTS - held + 1})
@@ -199,7 +199,7 @@ def test_nobody_is_waited_for_longer_than_a_minute_in_all():
     assert keys(teams.decide(58.0)) == []
     assert keys(teams.decide(2.0)) == ["x0"], "the other pods do not stop"
     teams.queues.leaving.pod_stops(pods[1])
-    teams.queues.forget(teams.state, "x0")
+    teams.queues.remove_workload(teams.state, "x0")
     assert keys(teams.decide(1.0)) == ["x1"], "and that they are told once more changes nothing"
 
 
@@ -262,7 +262,7 @@ def test_in_one_queue_the_first_in_the_order_keeps_it_from_those_that_pass_it():
     reclaim(state, queues, "g", {"main": 1})
     assert keys(run(state, queues, 4.0)) == []
     state.remove_pod("g-1")
-    queues.forget(state, "g")
+    queues.remove_workload(state, "g")
     assert keys(run(state, queues, 5.0)) == ["large"]
 
 
@@ -274,7 +274,7 @@ def test_nobody_is_evicted_where_those_that_are_evicted_already_leave_enough():
     queues.evict("late")
     submit(queues, make_workload("urgent", priority=9))
     assert not run(state, queues, 2.0).preempting
-    queues.forget(state, "late")
+    queues.remove_workload(state, "late")
     assert keys(run(state, queues, 3.0)) == ["urgent"]
 
 
@@ -287,7 +287,7 @@ def test_one_that_grows_evicts_nobody_where_others_leave_enough():
     submit(queues, make_workload("grows", count=2, priority=9))
     queues.wish("grows", {"main": 2})
     assert not run(state, queues, 2.0).preempting
-    queues.forget(state, "late")
+    queues.remove_workload(state, "late")
     assert [one.counts["main"] for one in cycle(state, queues, 3.0).resized] == [2]
 
 
@@ -313,7 +313,7 @@ def test_two_successors_keep_their_places_beside_each_other():
     assert set(teams.queues.successors) == {"large", "second"}
     for number in range(HOSTS):
         teams.state.remove_pod(f"a{number}-0")
-        teams.queues.forget(teams.state, f"a{number}")
+        teams.queues.remove_workload(teams.state, f"a{number}")
         assert keys(teams.decide(1.0)) == (["second"] if number == HOSTS - 1 else [])
 
 
@@ -323,7 +323,7 @@ def test_a_successor_that_is_withdrawn_keeps_nothing():
     teams.decide(1.0)
     teams.pod_gone(pods[0])
     assert keys(teams.decide(1.0)) == []
-    teams.queues.forget(teams.state, "large")
+    teams.queues.remove_workload(teams.state, "large")
     assert keys(teams.decide(1.0)) == ["x0"]
     assert "large" not in teams.queues.successors
 
@@ -363,12 +363,12 @@ class Leavers:
 
     def leaves(self, number, queue):
         self.state.set_pod(Pod(key=f"ns/g-{number}", node=f"tas-{number}", requests={GPU: 8}))
-        self.queues.charge(f"ns/g-{number}", Held(queue, {("tas", GPU): 8}))
+        self.queues.charge_pod(f"ns/g-{number}", Held(queue, {("tas", GPU): 8}))
         self.queues.leaving.pod_stops(f"ns/g-{number}")
 
     def gone(self, number):
         self.queues.leaving.pod_gone(f"ns/g-{number}")
-        self.queues.charge(f"ns/g-{number}", None)
+        self.queues.charge_pod(f"ns/g-{number}", None)
         self.state.remove_pod(f"ns/g-{number}")
         self.queues.room_freed(["tas"])
 
@@ -425,7 +425,7 @@ def test_nothing_is_kept_of_one_that_was_given_up_and_is_gone():
     leavers.comes(2.0, "large", "a", 4)
     remove_successor(leavers.queues, "large")
     assert leavers.queues.leaving.spent == {"large"}
-    leavers.queues.forget(leavers.state, "large")
+    leavers.queues.remove_workload(leavers.state, "large")
     leavers.decide(3.0)
     assert leavers.queues.leaving.spent == set()
 
@@ -469,7 +469,7 @@ def test_what_victims_of_the_same_cycle_leave_is_waited_for_too():
     submit(queues, *(make_workload(f"high{number}", gpu=2, priority=9, created=2.0) for number in range(2)))
     (made,) = cycle(state, queues, 3.0).preempting
     assert (made.key, [victim.key for victim in made.victims]) == ("high0", ["low"])
-    queues.forget(state, "low")
+    queues.remove_workload(state, "low")
     assert keys(run(state, queues, 4.0)) == ["high0", "high1"]
 
 
@@ -498,7 +498,7 @@ def test_the_first_of_a_queue_need_not_borrow_for_what_is_kept_for_one_behind_it
     leavers.comes(3.0, "follows", "a", 3)
     leavers.comes(4.0, "borrower", "b", 1, priority=5)
     assert list(leavers.queues.successors) == ["follows"]
-    leavers.queues.forget(leavers.state, "lodger")
+    leavers.queues.remove_workload(leavers.state, "lodger")
     assert keys(leavers.decide(5.0)) == []
     assert list(leavers.queues.successors) == ["whole"]
 
@@ -533,12 +533,12 @@ def test_one_that_grew_and_wants_more_again_may_wait_for_as_long_again():
     leavers, key = Leavers(make_queue("a", 64), leavers=0), growth_of("grows")
     leavers.comes(1.0, "grows", "a", 1)
     leavers.queues.growing["grows"] = {"main": 2}, ()
-    leavers.queues.leaving.follow(key)
+    leavers.queues.leaving.watch_workload(key)
     for now, may in ((2.0, True), (62.0, False)):
-        leavers.queues.leaving.refresh(leavers.state, now)
+        leavers.queues.leaving.review_leaving(leavers.state, now)
         assert leavers.queues.leaving.may_follow(key) is may
     del leavers.queues.growing["grows"]
-    leavers.queues.leaving.refresh(leavers.state, 63.0)
+    leavers.queues.leaving.review_leaving(leavers.state, 63.0)
     assert leavers.queues.leaving.may_follow(key)
 
 
@@ -558,7 +558,7 @@ def test_nobody_is_evicted_by_one_that_would_have_the_quota_that_comes_back_to_a
     assert list(leavers.queues.successors) == ["owner"]
     assert not leavers.comes(3.0, "high", "b", 4, gpu=4, priority=5).preempting
     assert list(leavers.queues.successors) == ["owner"]
-    leavers.queues.forget(leavers.state, "goes")
+    leavers.queues.remove_workload(leavers.state, "goes")
     assert keys(leavers.decide(4.0)) == ["owner"]
 
 
@@ -621,6 +621,6 @@ def test_the_next_one_follows_as_a_successor_is_gone_before_a_borrower_gets_in()
     leavers.comes(3.0, "next", "a", 4, gpu=4)
     assert keys(leavers.comes(4.0, "borrower", "b", 1)) == []
     assert list(leavers.queues.successors) == ["first"]
-    leavers.queues.forget(leavers.state, "first")
+    leavers.queues.remove_workload(leavers.state, "first")
     assert keys(leavers.decide(5.0)) == []
     assert list(leavers.queues.successors) == ["next"]

@@ -97,7 +97,7 @@ def test_those_that_can_never_fit_hold_up_nobody_in_a_strict_queue():
     submit(queues, *(shape(at, count=5) for at in range(SHAPES)), workload("good/job", gpu=4, created=1e5))
     while cycle(state, queues, 1.0, LIMIT).more and queues.entries["good/job"].grant is None:
         pass
-    queues.forget(state, "good/job")
+    queues.remove_workload(state, "good/job")
     submit(queues, workload("good/next", gpu=4, created=2e5))
     assert cycles_until(state, queues, "good/next", 1) == 1
 

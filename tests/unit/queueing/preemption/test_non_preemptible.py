@@ -90,7 +90,7 @@ def test_one_that_is_nobodys_victim_may_not_borrow():
     assert "16 of it for non-preemptible workloads, which may not borrow" in told
     submit(queues, make_workload("mortal", "a", created=9.0))
     assert keys(run(state, queues)) == ["mortal"]
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     assert keys(run(state, queues)) == ["w2"]
 
 
@@ -158,7 +158,7 @@ def test_after_a_restart_the_same_are_nobodys_victims():
     submit(queues, kept)
     settled(state, queues)
     again, (_, fresh) = make_state(2, 2), cohort()
-    fresh.restore(again, kept, queues.entries["kept"].grant, 3.0)
+    fresh.restore_workload(again, kept, queues.entries["kept"].grant, 3.0)
     submit(fresh, make_workload("high", "a", 2, priority=9, created=4.0), make_workload("next", "a", 1, created=5.0))
     found = run(again, fresh)
     assert victims(found) == {}
@@ -187,7 +187,7 @@ def test_amounts_of_those_that_stay_follow_every_change_and_every_roll_back():
     assert quotas.overheld("q", key) == 1
     quotas.rollback(depth)
     assert quotas.overheld("q", key) == 4
-    quotas.free("w")
+    quotas.release_quota("w")
     assert quotas.overheld("q", key) == 0
 
 
@@ -196,10 +196,10 @@ def test_limits_are_those_of_one_that_may_borrow_or_may_not():
     submit(queues, make_workload("kept", "a", non_preemptible=BY_CLASS), make_workload("mortal", "a"))
     kept, mortal = (queues.limits(queues.entries[name]) for name in ("kept", "mortal"))
     key = "tas", GPU
-    assert (kept.most(key), kept.left(key), mortal.most(key), mortal.left(key)) == (16, 16, 32, 32)
+    assert (kept.most(key), kept.amount_left(key), mortal.most(key), mortal.amount_left(key)) == (16, 16, 32, 32)
     amounts = {key: 17}
-    assert (kept.ever(amounts), kept.fits(amounts), len(kept.missing(amounts))) == (False, False, 1)
-    assert (mortal.ever(amounts), mortal.fits(amounts), mortal.missing(amounts)) == (True, True, ())
+    assert (kept.ever(amounts), kept.fits_limits(amounts), len(kept.missing_quota(amounts))) == (False, False, 1)
+    assert (mortal.ever(amounts), mortal.fits_limits(amounts), mortal.missing_quota(amounts)) == (True, True, ())
 
 
 # --- who has nobody evicted ----------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_one_that_preempts_nobody_waits_and_has_no_victims():
     assert "InsufficientQuota" in reason(found, "meek")
     submit(queues, make_workload("high", priority=5, created=2.0))
     assert victims(run(state, queues)) == {"high": {"low"}}, "it is of another class than the one before it"
-    queues.forget(state, "low")
+    queues.remove_workload(state, "low")
     assert keys(run(state, queues)) == ["high"]
 
 
@@ -225,5 +225,5 @@ def test_one_that_preempts_nobody_takes_back_nothing_either():
     settled(state, queues)
     submit(queues, make_workload("meek", "b", 2, created=1.0, preempts=False))
     assert victims(run(state, queues)) == {}
-    queues.forget(state, "lent")
+    queues.remove_workload(state, "lent")
     assert keys(run(state, queues)) == ["meek"]

@@ -56,7 +56,7 @@ def test_who_waited_for_a_preemptor_looks_at_it_once_it_is_admitted():
     assert victims(run(state, queues)) == {"high": {"low": Reason.IN_CLUSTER_QUEUE}}
     submit(queues, make_workload("top", priority=9, created=2.0))
     assert not run(state, queues).preempting
-    queues.forget(state, "low")
+    queues.remove_workload(state, "low")
     found = run(state, queues)
     assert (keys(found), victims(found)) == (["high"], {"top": {"high": Reason.IN_CLUSTER_QUEUE}})
 
@@ -71,11 +71,11 @@ def test_room_that_was_made_is_taken_once_the_quota_of_all_who_leave_suffices():
     queues.evict("slow")
     submit(queues, make_workload("large", count=3, priority=5, created=3.0))
     assert victims(run(state, queues)) == {"large": {"quick": Reason.IN_CLUSTER_QUEUE}}
-    queues.forget(state, "quick")
+    queues.remove_workload(state, "quick")
     found = run(state, queues)
     assert (keys(found), found.given_up) == ([], [])
     assert queues.entries["large"].phase is Phase.NOMINATED
-    queues.forget(state, "slow")
+    queues.remove_workload(state, "slow")
     assert keys(run(state, queues)) == ["small", "large"]
 
 
@@ -211,7 +211,7 @@ def test_a_preemptor_that_gives_up_leaves_its_victims_alone():
     submit(queues, make_workload("high", priority=1, created=1.0))
     run(state, queues)
     assert list(queues.evicting) == ["low"]
-    queues.forget(state, "high")
+    queues.remove_workload(state, "high")
     assert not queues.evicting
     assert not queues.quotas.held["low"].leaving
     submit(queues, make_workload("again", priority=1, created=2.0))
@@ -226,7 +226,7 @@ def test_a_nomination_whose_node_is_lost_is_given_up():
     run(state, queues)
     state.remove_node("tas-0")
     queues.room_freed(["tas"])
-    queues.forget(state, "low")
+    queues.remove_workload(state, "low")
     found = run(state, queues)
     assert [one.key for one in found.given_up] == ["high"]
     assert queues.entries["high"].phase is Phase.WAITING
@@ -252,9 +252,9 @@ def test_a_nomination_whose_quota_others_use_by_now_is_given_up(quota):
     submit(made, low := make_workload("low"))
     (admitted,) = run(before, made).admitted
     state, queues = make_state(2, 2), make_queues(make_queue("q", quota, preemption=LOWER))
-    queues.restore(state, low, admitted.grant, 0.0)
+    queues.restore_workload(state, low, admitted.grant, 0.0)
     grant = stored(admitted.grant, "tas-1")
-    queues.restore(state, make_workload("high", priority=1, created=1.0), grant, 0.0, waits=True)
+    queues.restore_workload(state, make_workload("high", priority=1, created=1.0), grant, 0.0, waits=True)
     found = cycle(state, queues, 0.0)
     assert [one.key for one in found.given_up] == (["high"] if quota < 16 else [])
     assert keys(found) == (["high"] if quota == 16 else [])
@@ -269,14 +269,14 @@ def test_nobody_waits_for_the_quota_of_one_that_a_budget_keeps_from_going():
     queues.evict("refused")
     submit(queues, make_workload("high", priority=5, count=2, created=2.0))
     assert victims(run(state, queues)) == {"high": {"low": Reason.IN_CLUSTER_QUEUE}}
-    queues.release(state, "low")
+    queues.release_workload(state, "low")
     assert not run(state, queues).given_up, "what was planned on is on its way"
     queues.keep("refused", kept=True)
     found = run(state, queues)
     assert [one.key for one in found.given_up] == ["high"]
     assert not queues.nominated, "nor is it planned on again"
     queues.keep("refused", kept=False)
-    queues.release(state, "refused")
+    queues.release_workload(state, "refused")
     queues.room_freed(["tas"])
     assert keys(run(state, queues)) == ["high"]
 
@@ -287,9 +287,9 @@ def test_a_stored_nomination_whose_node_is_taken_or_lost_is_given_up(node):
     submit(made, low := make_workload("low"))
     (admitted,) = run(before, made).admitted
     state, queues = make_state(1, 2), make_queues(make_queue("q", 16, preemption=LOWER))
-    queues.restore(state, low, stored(admitted.grant, "tas-0"), 0.0)
+    queues.restore_workload(state, low, stored(admitted.grant, "tas-0"), 0.0)
     grant = stored(admitted.grant, node)
-    queues.restore(state, make_workload("high", priority=1, created=1.0), grant, 0.0, waits=True)
+    queues.restore_workload(state, make_workload("high", priority=1, created=1.0), grant, 0.0, waits=True)
     found = cycle(state, queues, 0.0)
     assert [one.key for one in found.given_up] == ([] if node == "tas-1" else ["high"])
     assert keys(found) == ["high"], "it gets other room where its own is not there"
@@ -305,12 +305,12 @@ def test_room_that_others_wait_for_on_the_same_node_is_not_missing():
     high = [make_workload(f"high{i}", gpu=4, priority=1, created=2.0 + i) for i in range(2)]
     state, queues = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER))
     for workload in low:
-        queues.restore(state, workload, grants[workload.key], 0.0)
+        queues.restore_workload(state, workload, grants[workload.key], 0.0)
     for workload, victim in zip(high, low, strict=True):
-        queues.restore(state, workload, grants[victim.key], 0.0, nominated=[victim.key], waits=True)
-    queues.forget(state, "low0")
+        queues.restore_workload(state, workload, grants[victim.key], 0.0, nominated=[victim.key], waits=True)
+    queues.remove_workload(state, "low0")
     assert queues.promised() == ["high1"]
-    assert min(state.free("tas-0").values()) < 0
+    assert min(state.free_on_node("tas-0").values()) < 0
     found = run(state, queues)
     assert (keys(found), found.given_up) == (["high0"], [])
 
@@ -386,7 +386,7 @@ class Crowd:
             )
         run(self.state, self.queues)
         for key in [key for key, entry in self.queues.entries.items() if entry.phase is not Phase.ADMITTED]:
-            self.queues.forget(self.state, key)
+            self.queues.remove_workload(self.state, key)
         cycle(self.state, self.queues, 2.0)  # from the next cycle on those that were admitted may be victims
         self.wanted = make_workload(
             "x",
@@ -406,10 +406,10 @@ class Crowd:
         quotas = self.queues.quotas
         depth, checkpoint = quotas.begin(), self.state.begin()
         for key in without:
-            quotas.free(key)
-            self.state.release(key)
+            quotas.release_quota(key)
+            self.state.release_workload(key)
         placed = not isinstance(put(self.state, "x", self.option), Refusal)
-        found = placed and quotas.fits(self.entry.queue, self.option.amounts)
+        found = placed and quotas.fits_quota(self.entry.queue, self.option.amounts)
         self.state.rollback(checkpoint)
         quotas.rollback(depth)
         return found
@@ -446,7 +446,7 @@ def test_a_plan_holds_and_every_victim_is_needed(seed):
         quotas, queue = crowd.queues.quotas, crowd.entry.queue
         depth = quotas.begin()
         for key in names:
-            quotas.free(key)
+            quotas.release_quota(key)
         assert not quotas.borrows(queue, crowd.option.amounts)
         quotas.rollback(depth)
 

@@ -49,7 +49,7 @@ def bind(state, queues, key, node, gpus):
 def gone(state, queues, key):
     for pod in list(queues.entries[key].pods):
         state.remove_pod(pod)
-    queues.forget(state, key)
+    queues.remove_workload(state, key)
 
 
 def test_what_a_victim_holds_and_its_preemptor_is_promised_is_counted_once():
@@ -63,7 +63,7 @@ def test_what_a_victim_holds_and_its_preemptor_is_promised_is_counted_once():
         found = run(state, queues)
         assert (keys(found), found.given_up) == (admitted, [])
     assert queues.entries["w2"].phase is Phase.ADMITTED
-    assert min(state.free("tas-0").values()) >= 0
+    assert min(state.free_on_node("tas-0").values()) >= 0
 
 
 def test_who_fits_beside_victims_of_another_has_nobody_evicted_and_waits_for_nobody():
@@ -71,14 +71,14 @@ def test_who_fits_beside_victims_of_another_has_nobody_evicted_and_waits_for_nob
     state, queues = crowd(4, 2, 8, hosts=2)
     submit(queues, make_workload("first", gpu=4, priority=9, created=10.0))
     assert victims(run(state, queues)) == {"first": ["w0"]}
-    assert state.free("tas-1")[GPU] == -2
+    assert state.free_on_node("tas-1")[GPU] == -2
     submit(queues, make_workload("second", gpu=2, priority=9, created=11.0))
     found = run(state, queues)
     assert (keys(found), found.preempting) == (["second"], [])
     gone(state, queues, "w0")
     assert keys(run(state, queues)) == ["first"]
     assert {queues.entries[key].phase for key in ("w1", "w2")} == {Phase.ADMITTED}
-    assert min(state.free("tas-1").values()) == 0
+    assert min(state.free_on_node("tas-1").values()) == 0
 
 
 def test_who_gets_room_of_victims_that_nobody_is_promised_has_nobody_evicted_for_it():
@@ -174,7 +174,7 @@ def test_preemptors_in_a_row_all_come_in_whoever_of_the_victims_is_gone_first(fi
             found = run(state, queues)
             assert found.given_up == [], seed
         assert not queues.promised()
-        assert min(state.free("tas-0").values()) >= 0, seed
+        assert min(state.free_on_node("tas-0").values()) >= 0, seed
         assert refused(state) == [], seed
         came = [entry for key, entry in queues.entries.items() if key.startswith("p")]  # one may be another's victim
         assert {entry.phase for entry in came} == {Phase.ADMITTED}, seed

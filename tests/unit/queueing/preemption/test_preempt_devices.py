@@ -34,7 +34,7 @@ def asking(key, count=1, devices=ONE, **more):
 def cluster():
     """One node with two devices of claims, and eight of others."""
     state, queues = make_state(1, 1), make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
-    state.cluster.devices.set_class("c", read_class(device_class()))
+    state.cluster.devices.set_device_class("c", read_class(device_class()))
     slices = resource_slice(device("a"), device("b"), name="s", pool="p", nodeName="tas-0")
     state.cluster.devices.set_slice("s", read_slice(slices))
     return state, queues
@@ -61,7 +61,7 @@ def end(state, queues, key, *names):
         state.remove_pod(pod)
         queues.unbind(pod)
         state.cluster.devices.pod_ended(pod)
-    queues.release(state, key)
+    queues.release_workload(state, key)
 
 
 def deallocate(state, queues, *claims):
@@ -257,7 +257,7 @@ def crowded(seed):
         make_queues(make_queue("q", 999, preemption=Preemption(within=Within.LOWER))),
     )
     ledger = state.cluster.devices
-    ledger.set_class("c", read_class(device_class()))
+    ledger.set_device_class("c", read_class(device_class()))
     parted = dice.random() < 0.3
     for node in ("tas-0", "tas-1"):
         names = ["a", "b", "c", "d"]
@@ -305,7 +305,7 @@ def fits_without(state, queues, option, gone):
         for key in gone:
             for pod in queues.entries[key].pods:
                 state.remove_pod(pod, deallocated=True)
-            state.release(key)
+            state.release_workload(key)
         return not isinstance(put(state, "high", option), Refusal)
     finally:
         state.rollback(checkpoint)
@@ -341,7 +341,7 @@ def of_a_fabric():
     """Three nodes that all reach the same two devices, and a queue that may preempt."""
     state = make_state(1, 3)
     queues = make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
-    state.cluster.devices.set_class("c", read_class(device_class()))
+    state.cluster.devices.set_device_class("c", read_class(device_class()))
     fabric = resource_slice(device("a"), device("b"), name="s", pool="p", allNodes=True)
     state.cluster.devices.set_slice("s", read_slice(fabric))
     return state, queues

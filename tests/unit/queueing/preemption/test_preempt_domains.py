@@ -34,7 +34,7 @@ class World:
         self.state = make_state(1, 1)
         self.queues = make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
         self.devices = self.state.cluster.devices
-        self.devices.set_class("c", read_class(device_class()))
+        self.devices.set_device_class("c", read_class(device_class()))
         made = resource_slice(device("channel-0"), name="s", pool="tas-0", nodeName="tas-0", driver=DRIVER)
         self.devices.set_slice("s", read_slice(made))
         submit(self.queues, asking("low", "a"))
@@ -53,7 +53,7 @@ class World:
         self.state.remove_pod("ns/low")
         self.queues.unbind("ns/low")
         self.devices.pod_ended("ns/low")
-        self.queues.release(self.state, "low")
+        self.queues.release_workload(self.state, "low")
         self.devices.set_uses("ns/low", ())
         self.label("")
         self.queues.room_freed(["tas"])

@@ -18,7 +18,7 @@ from support.queue_factories import (
     submit,
 )
 
-from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import ChoiceRules as VictimRules
 from engine.preemption.model import Strategy
 from engine.results import Refusal
 from queueing.cycle.cycle import cycle
@@ -47,7 +47,7 @@ class Cluster:
             )
         run(self.state, self.queues)
         for key in [key for key, entry in self.queues.entries.items() if entry.phase is not Phase.ADMITTED]:
-            self.queues.forget(self.state, key)
+            self.queues.remove_workload(self.state, key)
         cycle(self.state, self.queues, 2.0)
         sets = [
             make_pod_set(dice.randint(1, 2), gpu=dice.choice((2, 4)), level=dice.choice((RACK, HOST)), name=name)
@@ -64,7 +64,7 @@ class Cluster:
 
     def partly_free(self, comes=()):
         """How many nodes have some GPUs free and some in use."""
-        free = {name: self.state.free(name)[GPU] for name in self.state.nodes}
+        free = {name: self.state.free_on_node(name)[GPU] for name in self.state.nodes}
         for part in comes:
             for piece in part.slices:
                 for name, count in piece.nodes:

@@ -21,13 +21,13 @@ from engine.kubelet.machine import (
     ZoneUse,
 )
 from engine.model import Pod, PodSet, Policy, TopologyRequest
-from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import ChoiceRules as VictimRules
 from engine.preemption.model import Scoring, Strategy
 from engine.results import Refusal
 from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within
 from queueing.preemption import proposals
-from queueing.preemption.inside_nodes import Holder, NodesInside
+from queueing.preemption.inside_nodes import EvictableUnit, NodesInside
 from queueing.preemption.search import plan
 from queueing.queues.entry import Phase
 from queueing.queues.flavor_assigner import put
@@ -77,7 +77,7 @@ def fits(crowd, without):
     for key in without:
         for pod in crowd.queues.entries[key].pods:
             crowd.state.remove_pod(pod)
-        crowd.state.release(key)
+        crowd.state.release_workload(key)
     placed = put(crowd.state, "x", crowd.option)
     crowd.state.rollback(checkpoint)
     return not isinstance(placed, Refusal)
@@ -98,7 +98,7 @@ class Crowd:
         run(self.state, self.queues)
         for key, entry in list(self.queues.entries.items()):
             if entry.phase is not Phase.ADMITTED or dice.random() < 0.2:
-                self.queues.forget(self.state, key)
+                self.queues.remove_workload(self.state, key)
             elif dice.random() < 0.5:
                 self.bind(key, entry)
         cycle(self.state, self.queues, 2.0)
@@ -134,9 +134,11 @@ def test_a_plan_is_found_if_there_is_one_and_costs_the_least_highest_priority(fi
         crowd = Crowd(seed)
         if fits(crowd, ()):
             continue
-        before = {name: (crowd.state.free(name), crowd.state.inside(name)) for name in crowd.state.nodes}
+        before = {name: (crowd.state.free_on_node(name), crowd.state.state_inside(name)) for name in crowd.state.nodes}
         found = plan(crowd.state, crowd.queues, crowd.entry, crowd.option)
-        assert {name: (crowd.state.free(name), crowd.state.inside(name)) for name in crowd.state.nodes} == before
+        assert {
+            name: (crowd.state.free_on_node(name), crowd.state.state_inside(name)) for name in crowd.state.nodes
+        } == before
         own = crowd.candidates()
         sets = [
             some for size in range(1, min(len(own), 8) + 1) for some in combinations(own, size) if fits(crowd, some)
@@ -219,13 +221,13 @@ def test_a_node_that_costs_as_much_as_before_one_of_its_victims_went():
             shape = pods(1, 1, None).shape
             own.append(Pod(f"{key}-{node}", node, asks, shape=shape, placement=placement, observed=True))
             state.set_pod(own[-1])
-        return Holder(key, 0, tuple(own))
+        return EvictableUnit(key, 0, tuple(own))
 
     wide = holder("wide", ("tas-0", 2, 0), ("tas-1", 0, 0))
     one, two, three = (
         holder(key, (node, 2, zone)) for key, node, zone in (("1", "tas-0", 1), ("2", "tas-1", 0), ("3", "tas-1", 1))
     )
-    inner = NodesInside.of(state, pods(2, 2, RACK), VictimRules())
+    inner = NodesInside.for_pod_set(state, pods(2, 2, RACK), VictimRules())
     assert inner.victims(["tas-0", "tas-1"], {"tas-0": [wide, one], "tas-1": [wide, two, three]}).keys == ["wide", "1"]
 
 
@@ -234,7 +236,7 @@ def test_whoever_holds_something_on_many_nodes_is_read_once(monkeypatch):
     submit(queues, job("wide", 8, 2, RACK))
     run(state, queues)
     read = []
-    monkeypatch.setattr(proposals, "Holder", lambda *one: read.append(one[0]) or Holder(*one))
+    monkeypatch.setattr(proposals, "EvictableUnit", lambda *one: read.append(one[0]) or EvictableUnit(*one))
     submit(queues, *(job(f"x{gpus}", 1, gpus, HOST, priority=gpus, created=9.0) for gpus in (2, 1)))
     assert len(run(state, queues).preempting) == 1
     assert read == ["wide"]

@@ -9,8 +9,8 @@ from test_preempt_inner import Crowd, fits, job, machine, pods, queue
 from engine.cluster.assignment import Assignment, Slice
 from engine.kubelet.machine import CPU, NumaPlacement, TopologyPolicy, ZoneUse
 from engine.model import Pod
+from engine.preemption.model import ChoiceRules as VictimRules
 from engine.preemption.model import Landing, Scoring, Strategy
-from engine.preemption.model import Rules as VictimRules
 from engine.preemption.search import find
 from engine.results import Refusal
 from queueing.model import Rules, asks_of
@@ -33,7 +33,7 @@ def price(crowd, rules, victims):
     for key in victims:
         for pod in crowd.queues.entries[key].pods:
             crowd.state.remove_pod(pod)
-        crowd.state.release(key)
+        crowd.state.release_workload(key)
     placed = put(crowd.state, "x", crowd.option)
     landings = None if isinstance(placed, Refusal) else landings_of(crowd.state, "x", placed)
     crowd.state.rollback(checkpoint)
@@ -77,7 +77,7 @@ def test_nodes_that_no_victims_let_land_better_are_passed_over_and_nothing_else_
     asked = []
     monkeypatch.setattr(inside_nodes, "find", lambda *search: asked.append(search) or find(*search))
     made = []
-    for bounds in (NodesInside.bound_inside, NodesInside.bound):
+    for bounds in (NodesInside.bound_inside, NodesInside.bound_price):
         monkeypatch.setattr(NodesInside, "bound_inside", bounds)
         for number in range(8):
             servers = full_servers(filling, number)
@@ -119,7 +119,7 @@ def started(state, queues, key, *, node, priority, zone):
     amounts = {("tas", name): amount for name, amount in pod_set.requests.items()}
     flavors = {"main": dict.fromkeys(pod_set.requests, "tas")}
     grant = AssumedAdmission("q", {"main": 1}, flavors, amounts, (assignment,), asks_of(workload))
-    queues.restore(state, workload, grant, 0.0)
+    queues.restore_workload(state, workload, grant, 0.0)
     held = NumaPlacement(zones=(ZoneUse(zone=zone, amounts={CPU: 1000, GPU: 1}),))
     pod = Pod(key, node, pod_set.requests, claim=(key, "main"), shape=pod_set.shape, placement=held, observed=True)
     state.set_pod(pod)
@@ -144,8 +144,8 @@ def test_a_gang_goes_where_all_its_pods_land_in_one_zone(spoiled, level, strateg
 def test_what_is_compared_of_landings():
     """Fewest across sockets, then fewest across zones; or the mean of T in S, against the sum of priorities."""
     least, minimal = VictimRules(), VictimRules(Strategy.INCREMENTAL_MINIMAL, Scoring(alpha=0.5))
-    good, mixed = Landings.of([Landing.ZONE] * 2), Landings.of([Landing.ZONE, Landing.ACROSS])
-    sockets = Landings.of([Landing.SOCKET] * 2)
+    good, mixed = Landings.count_landings([Landing.ZONE] * 2), Landings.count_landings([Landing.ZONE, Landing.ACROSS])
+    sockets = Landings.count_landings([Landing.SOCKET] * 2)
     assert ranked(least, 5, 7, 2, good) < ranked(least, 5, 7, 2, sockets) < ranked(least, 5, 7, 2, mixed)
     assert ranked(least, 5, 6, 2, mixed) < ranked(least, 5, 7, 2, good), "priorities come first"
     assert mixed.score(minimal, 100) == sockets.score(minimal, 100) == 0.5 / 100 + 0.5 * 0.5

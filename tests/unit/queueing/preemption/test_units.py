@@ -81,9 +81,9 @@ def test_a_gang_that_declared_it_loses_only_the_slices_whose_room_is_needed():
     found = cycle(state, queues, 4.0)
     assert keys(found) == ["pair"]
     queues.wish("gang", {"main": 6})
-    queues.forget(state, "more")
+    queues.remove_workload(state, "more")
     assert not cycle(state, queues, 5.0).resized
-    queues.forget(state, "pair")
+    queues.remove_workload(state, "pair")
     (grown,) = cycle(state, queues, 6.0).resized
     assert (grown.key, grown.counts) == ("gang", {"main": 6})
 
@@ -107,7 +107,7 @@ def test_a_preemptor_that_gives_up_leaves_the_slices_alone():
     state, queues = full_gang()
     submit(queues, make_workload("pair", count=2, priority=1, created=1.0))
     run(state, queues)
-    queues.forget(state, "pair")
+    queues.remove_workload(state, "pair")
     assert not queues.losing
 
 
@@ -122,10 +122,10 @@ def test_after_a_restart_slices_that_are_gone_already_are_waited_for_by_nobody()
         if gone:
             kept = tuple(split(grant.assignments, parts["gang"])[0])
             grant = type(grant)(grant.queue, {"main": 4}, grant.flavors, {("tas", GPU): 32}, kept)
-        others.forget(again, "gang")
-        others.restore(again, queues.entries["gang"].workload, grant, 1.0)
+        others.remove_workload(again, "gang")
+        others.restore_workload(again, queues.entries["gang"].workload, grant, 1.0)
         pair = queues.entries["pair"].workload
-        others.restore(again, pair, planned.grant, 1.0, nominated=list(parts), parts=parts, waits=True)
+        others.restore_workload(again, pair, planned.grant, 1.0, nominated=list(parts), parts=parts, waits=True)
         assert others.losing == ({} if gone else parts)
         assert keys(cycle(again, others, 2.0)) == (["pair"] if gone else [])
 
@@ -222,7 +222,7 @@ class Mixed:
             submit(self.queues, one)
         run(self.state, self.queues)
         for key in [key for key, entry in self.queues.entries.items() if entry.phase is not Phase.ADMITTED]:
-            self.queues.forget(self.state, key)
+            self.queues.remove_workload(self.state, key)
         cycle(self.state, self.queues, 2.0)
         wanted = make_workload("x", count=dice.randint(1, 3), gpu=dice.choice((2, 4)), priority=2, created=50.0)
         submit(self.queues, wanted)
@@ -288,6 +288,6 @@ def test_an_elastic_gang_may_shrink_while_it_loses_slices():
     submit(queues, make_workload("pair", count=2, priority=1, created=1.0))
     run(state, queues)
     elastic.resize(state, queues, "gang", {"main": 2})
-    queues.forget(state, "gang")
+    queues.remove_workload(state, "gang")
     assert not queues.losing
     assert keys(cycle(state, queues, 3.0)) == ["pair"]

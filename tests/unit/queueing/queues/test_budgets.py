@@ -79,9 +79,9 @@ def test_what_is_told_of_budgets_and_holders():
     assert not budgets.allow("one", 1)
     assert list(budgets.guarded) == ["a"]
     assert budgets.set_selected("a", {})
-    budgets.forget("one")
+    budgets.remove_budget("one")
     assert list(budgets.guarded) == []
-    assert budgets.over([(1, "a")]) is None
+    assert budgets.exceeded_budget([(1, "a")]) is None
 
 
 # --- what was borrowed -----------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_one_who_was_spared_goes_too():
     state, queues = borrowed()
     for number in range(3):
         queues.budgets.set_selected(f"b{number}", {})
-        queues.spare(f"b{number}", 1e9)
+        queues.spare_until(f"b{number}", 1e9)
     submit(queues, make_workload("mine", queue="own", created=9.0))
     assert whom(run(state, queues)) == {"b2": Reason.RECLAIMED}
 
@@ -141,6 +141,6 @@ def test_budgets_hold_for_who_would_borrow_itself_and_within_a_queue():
     state, queues = borrowed(within=Within.LOWER)
     queues.budgets.set_selected("first", {"keep": 1})
     for number in range(3):
-        queues.forget(state, f"b{number}")
+        queues.remove_workload(state, f"b{number}")
     submit(queues, make_workload("high", queue="own", count=4, priority=5, created=9.0))
     assert whom(run(state, queues)) == {}, "the budget of its own queue's workload counts"

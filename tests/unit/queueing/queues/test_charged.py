@@ -41,7 +41,7 @@ def test_quota_limits_what_no_node_has():
     (waits,) = made.waiting
     assert waits.reason is Reason.INSUFFICIENT_QUOTA
     assert "2 nics of flavor tas wanted, 2 more than is left" in waits.message
-    queues.forget(state, "w0")
+    queues.remove_workload(state, "w0")
     assert keys(run(state, queues)) == ["w2"]
 
 
@@ -61,7 +61,7 @@ def test_what_was_borrowed_is_taken_back():
     state, queues = world(queue("a", 2, cohort="c"), queue("b", 2, cohort="c", preemption=reclaim))
     submit(queues, asking("mine", queue="a"), asking("lent", queue="a", created=1.0))
     assert len(keys(run(state, queues))) == 2
-    assert queues.quotas.over("a", KEY) == 2
+    assert queues.quotas.overuse_of_queue("a", KEY) == 2
     submit(queues, asking("owner", queue="b", created=2.0))
     (plan,) = run(state, queues).preempting
     assert [(victim.key, victim.reason) for victim in plan.victims] == [("lent", Reason.RECLAIMED)]

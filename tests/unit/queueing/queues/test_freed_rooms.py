@@ -16,7 +16,7 @@ def admitted():
 def test_who_may_grow_looks_again_where_another_gave_room_back_and_where_flavors_changed():
     state, queues = admitted()
     before = queues.freed_so_far("ns/first")
-    queues.forget(state, "ns/second")
+    queues.remove_workload(state, "ns/second")
     given = queues.freed_so_far("ns/first")
     assert given != before
     queues.flavors_changed()
@@ -25,11 +25,11 @@ def test_who_may_grow_looks_again_where_another_gave_room_back_and_where_flavors
 
 def test_nothing_is_kept_of_flavors_that_are_gone():
     state, queues = admitted()
-    queues.forget(state, "ns/second")
+    queues.remove_workload(state, "ns/second")
     assert queues.rooms
     state.remove_flavor("tas")
     queues.flavors_changed()
-    queues.forget(state, "ns/first")
+    queues.remove_workload(state, "ns/first")
     assert queues.rooms == {}
 
 
@@ -39,5 +39,5 @@ def test_one_whose_pods_are_all_done_looks_again_where_another_gave_room_back():
     (pod_set,) = queues.entries["ns/first"].workload.pod_sets
     resize(state, queues, "ns/first", {pod_set.name: 0})
     before = queues.freed_so_far("ns/first")
-    queues.forget(state, "ns/second")
+    queues.remove_workload(state, "ns/second")
     assert queues.freed_so_far("ns/first")[2:] != before[2:]

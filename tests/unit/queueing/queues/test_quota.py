@@ -29,8 +29,8 @@ def test_without_a_cohort_nominal_is_all():
     made = quotas(make_queue("a", 10), make_queue("b", 5))
     hold(made, "w", "a", 7)
     assert left(made, "a", "b") == [3, 5]
-    assert (made.limit("a", KEY), made.fits("a", {KEY: 3}), made.fits("a", {KEY: 4})) == (10, True, False)
-    (missing,) = made.missing("a", {KEY: 5})
+    assert (made.limit("a", KEY), made.fits_quota("a", {KEY: 3}), made.fits_quota("a", {KEY: 4})) == (10, True, False)
+    (missing,) = made.missing_quota("a", {KEY: 5})
     assert (missing.lacking, missing.used, missing.limit) == (2, 7, 10)
 
 
@@ -38,7 +38,7 @@ def test_a_cohort_lends_what_is_unused():
     made = quotas(make_queue("a", 10, cohort="c"), make_queue("b", 5, cohort="c"))
     hold(made, "w", "a", 12)
     assert left(made, "a", "b") == [3, 3]
-    assert made.over("a", KEY) == 2
+    assert made.overuse_of_queue("a", KEY) == 2
     assert made.borrows("b", {KEY: 5}) is False
     assert made.borrows("b", {KEY: 6}) is True
 
@@ -65,7 +65,7 @@ def test_holding_twice_and_letting_go_twice_changes_nothing():
         hold(made, "w", "a", 12)
     assert left(made, "b") == [3]
     for _ in range(2):
-        made.free("w")
+        made.release_quota("w")
     assert left(made, "a", "b") == [15, 15]
 
 
@@ -82,9 +82,9 @@ def test_those_who_leave_count_for_others_but_not_as_borrowed():
     made = quotas(make_queue("a", 4, cohort="c"), make_queue("b", 4, cohort="c"))
     hold(made, "w", "a", 6)
     made.mark_leaving("w")
-    assert (made.available("b", KEY), made.over("a", KEY), made.used("a", KEY)) == (2, 0, 6)
+    assert (made.available("b", KEY), made.overuse_of_queue("a", KEY), made.used("a", KEY)) == (2, 0, 6)
     made.mark_leaving("w", leaving=False)
-    assert made.over("a", KEY) == 2
+    assert made.overuse_of_queue("a", KEY) == 2
 
 
 def test_a_share_is_the_dominant_part_of_what_is_lent_by_weight():
@@ -110,7 +110,7 @@ def test_of_amounts_that_were_given_back_and_of_queues_that_nobody_made_nothing_
         assert set(made.usage(name)) == {KEY}
         made.mark_leaving("w")
         assert made.staying(name, KEY) == 0
-        made.free("w")
+        made.release_quota("w")
     assert [made._used, made._leaving, made._taken] == before
 
 
@@ -129,7 +129,7 @@ def test_a_rollback_undoes_everything_nested_or_not():
             case 2 if opened and dice.random() < 0.3:
                 made.commit(opened.pop()[1])
             case 3:
-                made.free(f"w{dice.randrange(9)}")
+                made.release_quota(f"w{dice.randrange(9)}")
             case 4:
                 made.mark_leaving(f"w{dice.randrange(9)}", leaving=dice.random() < 0.5)
             case _:
@@ -160,7 +160,7 @@ def test_several_are_given_back_and_marked_together_as_one_by_one():
             gone = [f"w{number}" for number in dice.sample(range(15), 3)]
             together.free_all(gone)
             for key in gone:
-                singly.free(key)
+                singly.release_quota(key)
             assert everything(together) == everything(singly)
         together.rollback(depth)
         assert everything(together) == before

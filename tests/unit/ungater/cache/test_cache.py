@@ -20,9 +20,9 @@ from ungater.model.job_view import id_of
 from ungater.model.pod_slots import Expectation
 from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import fingerprint, new_workload
-from ungater.numa.node_topologies import Options
-from ungater.reconcile.reconcile import hindered
-from ungater.scheduling.replacement import elsewhere
+from ungater.numa.node_topologies import TopologyOptions
+from ungater.reconcile.reconcile import why_not_placed
+from ungater.scheduling.replacement import replace_lost_slots
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def world():
 
 
 def free(memory):
-    return {name: memory.state.free(name)["cpu"] for name in memory.state.nodes}
+    return {name: memory.state.free_on_node(name)["cpu"] for name in memory.state.nodes}
 
 
 def test_its_engine_places_by_the_settings(world):
     settings = from_mapping({"nodesPerOpenedDomain": 2, "alignmentOverPacking": "Never"})
-    state = world.make(options=Options.of(settings)).state
+    state = world.make(options=TopologyOptions.from_settings(settings)).state
     assert (state.nodes_per_opened_domain, state.alignment_over_packing) == (2, "Never")
 
 
@@ -141,7 +141,7 @@ def test_a_record_that_another_hand_wrote_is_taken_over_and_our_own_echo_is_not(
     world.asked.clear()
     world.put("workload", stored_workload(record.job, slots))
     assert world.asked == []
-    other = slots.without({0: 1})
+    other = slots.without_slots({0: 1})
     world.put("workload", stored_workload(record.job, other, version="8"))
     assert (record.slots, world.asked) == (other, [record.id])
     world.put("workload", stored_workload(record.job, slots, version="7"))
@@ -170,10 +170,10 @@ def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(
     pod_set = record.job.pod_sets[0]
     assert world.memory.rules.lost(record, pod_set, before, range(len(before.slots))) == (lost,)
     record.lost = {"main": ((lost, 1),)}
-    refused = elsewhere(world.memory, record)
+    refused = replace_lost_slots(world.memory, record)
     assert isinstance(refused, Refusal), "the rack has no other room, and required stays required"
     world.put("node", make_node(rack, "h3"))
-    (moved,) = elsewhere(world.memory, record).assignments
+    (moved,) = replace_lost_slots(world.memory, record).assignments
     after = {part.values[-1]: part.count for part in moved.slices}
     assert after == {before.slots[1 - lost].values[-1]: 2, f"{rack}-h3": 1}
     assert {name: free(world.memory)[name] for name in held} == held, "asking changes nothing"
@@ -192,8 +192,8 @@ def test_gated_pods_that_nobody_serves_are_remembered_until_their_job_comes(worl
 def test_priorities_follow_the_classes(world):
     world.put("class", PriorityClass(metadata=ObjectMeta(name="high"), value=9))
     world.put("class", PriorityClass(metadata=ObjectMeta(name="base"), value=2, global_default=True))
-    assert world.memory.priorities.of(make_owner(spec={"priorityClassName": "high"})) == 9
-    assert world.memory.priorities.of(make_owner()) == 2
+    assert world.memory.priorities.priority_of_job(make_owner(spec={"priorityClassName": "high"})) == 9
+    assert world.memory.priorities.priority_of_job(make_owner()) == 2
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -229,11 +229,11 @@ def test_jobs_that_ask_by_a_name_mean_its_level_as_soon_as_a_flavor_says_so(worl
     job = make_job(parallelism=2, request={KEYS.required[0]: "row"})
     world.put("job", job)
     entry = world.memory.entries[id_of(job)]
-    assert hindered(entry, world.memory.rules)[0] is Reason.UNKNOWN_LEVEL
+    assert why_not_placed(entry, world.memory.rules)[0] is Reason.UNKNOWN_LEVEL
     before = fingerprint(entry.job)
     world.asked.clear()
     world.put("flavor", named_flavor(row="rack"))
-    assert hindered(entry, world.memory.rules) is None
+    assert why_not_placed(entry, world.memory.rules) is None
     assert [one.topology.level for one in world.memory.pod_sets.wish(entry)] == ["rack"]
     assert entry.id in world.asked
     assert fingerprint(entry.job) == before, "its Workload says what the job says"
@@ -253,7 +253,7 @@ def test_the_echo_of_our_own_write_is_not_read(world, monkeypatch):
     stored, read = world.stores["workload"][record.key], []
     monkeypatch.setattr(workload_events, "observed_of", lambda workload: read.append(workload) or observed_of(workload))
     world.put("workload", stored)
-    record.writes.begin()
+    record.writes.begin_write()
     world.memory.workloads.written(record, record.observed)
     assert not read
     meta = msgspec.structs.replace(stored.metadata, resource_version=str(record.observed.version + 1))

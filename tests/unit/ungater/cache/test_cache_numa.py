@@ -14,7 +14,7 @@ from engine.reasons import Reason
 from ungater.model.job_view import id_of
 from ungater.numa.node_backoff import LONG
 from ungater.numa.predictions import Predictions
-from ungater.scheduling.replacement import elsewhere, refused_text
+from ungater.scheduling.replacement import refused_text, replace_lost_slots
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     assert [(trouble.node, trouble.reason) for trouble in world.mismatches] == [(slot.node, "TopologyAffinityError")]
     assert world.memory.rules.avoided(record, record.job.pod_sets[0], world.now) == {slot.node}
     record.lost = {"main": ((0, 1),)}
-    (moved,) = elsewhere(world.memory, record).assignments
+    (moved,) = replace_lost_slots(world.memory, record).assignments
     (other_slot,) = world.memory.reservations.slots_of(moved).slots
     assert other_slot.node != slot.node
     assert world.free(slot.node) == [2, 4], "asking changes nothing"
@@ -156,7 +156,7 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     assert world.admit(other).slots[0].node == other_slot.node
     world.now += LONG
     assert world.memory.rules.avoided(record, record.job.pod_sets[0], world.now) == frozenset()
-    assert world.memory.mismatches.ended()
+    assert world.memory.mismatches.has_expired()
 
 
 def test_all_nodes_left_out_is_no_place_with_the_reason_until_the_time_is_over(world):

@@ -17,11 +17,11 @@ from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
 from ungater.model import workload_object
-from ungater.model.actions import Create, Dequeue, EvictPods, Free, RequeueAfter
+from ungater.model.actions import Create, Dequeue, EvictPods, FreeCapacity, RequeueAfter
 from ungater.model.admission import Nomination
 from ungater.model.class_rules import ClassRule
 from ungater.model.job_view import id_of
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import WorkloadObject
 from ungater.model.write_state import FORGOTTEN, LONGEST
 from ungater.reconcile.reconcile import reconcile
 from ungater.scheduling.replacement import anew, fits
@@ -47,7 +47,7 @@ def held(memory):
 def store(world, record, **status):
     """The Workload as the API server would have it, with ``status`` beside its admission."""
     old = world.stores["workload"].get(record.key)
-    made = msgspec.structs.replace(old.status if old else workload_object.Status(), **status)
+    made = msgspec.structs.replace(old.status if old else workload_object.ObservedStatus(), **status)
     meta = ObjectMeta(
         name=record.job.workload,
         namespace=record.job.namespace,
@@ -55,8 +55,8 @@ def store(world, record, **status):
         resource_version=str(int(record.observed.resource_version) + 1),
         owner_references=({**JOB, "name": record.job.name, "uid": record.job.uid},),
     )
-    plain = msgspec.to_builtins(Workload(metadata=meta, status=made))
-    world.put("workload", msgspec.convert(plain, Workload))
+    plain = msgspec.to_builtins(WorkloadObject(metadata=meta, status=made))
+    world.put("workload", msgspec.convert(plain, WorkloadObject))
 
 
 def test_what_a_pod_set_holds_that_its_job_has_no_more_is_given_back_when_the_next_admission_is_stored(world):
@@ -65,7 +65,7 @@ def test_what_a_pod_set_holds_that_its_job_has_no_more_is_given_back_when_the_ne
     world.admit(job)
     record, memory = entry_of(world, job), world.memory
     other = msgspec.structs.replace(record.job.pod_sets[0], name="other", count=1, full=1)
-    record.view(record.job, msgspec.structs.replace(record.job, pod_sets=(other,)))
+    record.set_view(record.job, msgspec.structs.replace(record.job, pod_sets=(other,)))
     before = record.grant
     found = Assignment(
         pod_set="other",
@@ -81,7 +81,7 @@ def test_what_a_pod_set_holds_that_its_job_has_no_more_is_given_back_when_the_ne
         before, counts=counts, flavors=flavors, amounts=amounts, assignments=(*before.assignments, found)
     )
     memory.queues.grant(memory.state, record.key, grown)
-    memory.admissions.admit(record, memory.reservations.admission_of(record, grown), grown)
+    memory.admissions.store_admission(record, memory.reservations.admission_of(record, grown), grown)
     assert [part.name for part in record.admission.parts] == ["other"]
     assert [*record.slots_in] == [*record.grant.counts] == [*memory.state.assignments(record.key)] == ["other"]
     assert memory.queues.quotas.used("cq", ("gpu", "cpu")) == 1000
@@ -101,7 +101,7 @@ def test_quota_and_slots_are_held_together_and_a_restart_ends_with_the_same(worl
     assert held(again) == held(world.memory)
     assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
     assert again.queues.entries[record.key].pods == {"ns/p"}
-    assert again.entries[record.id].admission.same(record.admission)
+    assert again.entries[record.id].admission.same_grant(record.admission)
 
 
 def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
@@ -143,10 +143,10 @@ def test_a_node_that_others_wait_for_is_not_too_small_for_who_is_there_already(w
     world.memory.admissions.enqueue_entry(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).preempting
     (node,) = world.memory.state.nodes
-    assert world.memory.state.free(node)["cpu"] < 0
+    assert world.memory.state.free_on_node(node)["cpu"] < 0
     owner = entry_of(world, first).job
     assert world.memory.rules.lost(entry_of(world, first), owner.pod_sets[0], slots, [0]) == ()
-    assert world.memory.state.free(node)["cpu"] < 0, "asking changes nothing"
+    assert world.memory.state.free_on_node(node)["cpu"] < 0, "asking changes nothing"
 
 
 def test_one_that_was_put_back_by_its_own_fault_comes_after_those_who_waited(world):
@@ -208,7 +208,7 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     world.memory.admissions.forget_assumed(record, until=4_000_000_000.0)
     assert held(world.memory) == {}
     assert world.memory.queues.entries[record.key].phase is Phase.LATER
-    world.memory.queues.due(4_000_000_000.0)
+    world.memory.queues.wake_due(4_000_000_000.0)
     world.admit(job)
     before = held(world.memory)
     grant = msgspec.structs.replace(record.grant, counts={"main": 3})
@@ -226,7 +226,7 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
     record = entry_of(world, job)
     (part,) = record.grant.assignments
     (here,) = part.slices
-    free = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
+    free = {name: world.memory.state.free_on_node(name)["cpu"] for name in world.memory.state.nodes}
     there = next(node.metadata for node in NODES if node.metadata.name != here.values[-1])
     path = ("b", there.labels["rack"], there.name)
     moved = Assignment(
@@ -237,15 +237,15 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
         slices=(Slice(path, here.count),),
     )
     world.memory.reservations.replace(record, msgspec.structs.replace(record.grant, assignments=(moved,)))
-    left = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
+    left = {name: world.memory.state.free_on_node(name)["cpu"] for name in world.memory.state.nodes}
     assert (left[here.values[-1]], left[there.name]) == (free[here.values[-1]], free[there.name] - 2000)
     if stored:
         grant = world.memory.queues.entries[record.key].grant
-        world.memory.admissions.admit(record, world.memory.reservations.admission_of(record, grant), grant)
+        world.memory.admissions.store_admission(record, world.memory.reservations.admission_of(record, grant), grant)
     else:
         world.memory.admissions.forget_assumed(record)
     world.memory.admissions.replaced(record)
-    after = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
+    after = {name: world.memory.state.free_on_node(name)["cpu"] for name in world.memory.state.nodes}
     assert after[here.values[-1]] == free[here.values[-1]] + (2000 if stored else 0)
     assert after[there.name] == free[there.name] - (2000 if stored else 0)
     assert list(world.memory.state.workloads) == [record.key]
@@ -258,7 +258,7 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     world.memory.admissions.enqueue_entry(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
     admission = world.memory.reservations.admission_of(record, made.grant)
-    record.writes.begin()
+    record.writes.begin_write()
     world.drop("job", job)
     stored = workload_object.observed_of(stored_workload(record.job, admission))
     world.memory.workloads.written(record, stored)
@@ -297,14 +297,20 @@ def test_flavors_without_a_topology_take_quota_alone(world):
     job = queued(world, "plain", request={}, gated=False)
     assert world.admit(job) is None
     record = entry_of(world, job)
-    assert (record.admission.count, record.slots, dict(record.admission.part().flavors)) == (2, None, {"cpu": "gpu"})
+    assert (record.admission.count, record.slots, dict(record.admission.pod_set_named().flavors)) == (
+        2,
+        None,
+        {"cpu": "gpu"},
+    )
     assert held(world.restarted()) == held(world.memory)
 
 
 def test_the_label_names_a_workload_priority_class_or_the_class_that_the_pods_have_too(world):
     world.put("class", PriorityClass(metadata=ObjectMeta(name="system-node-critical"), value=2_000_001_000))
     owner = owner_of(make_job(labels={KEYS.priority_class: "system-node-critical"}), KEYS)
-    assert world.memory.priorities.of(owner) == 0, "a class that its pods were not admitted with is not theirs to have"
+    assert world.memory.priorities.priority_of_job(owner) == 0, (
+        "a class that its pods were not admitted with is not theirs to have"
+    )
     assert world.memory.priorities.unknown_class(owner)
     same = owner_of(
         make_job(
@@ -312,28 +318,28 @@ def test_the_label_names_a_workload_priority_class_or_the_class_that_the_pods_ha
         ),
         KEYS,
     )
-    assert world.memory.priorities.of(same) == 2_000_001_000
+    assert world.memory.priorities.priority_of_job(same) == 2_000_001_000
     assert not world.memory.priorities.unknown_class(same)
     world.memory.classes.rules.of_workloads["system-node-critical"] = ClassRule(value=70)
-    assert world.memory.priorities.of(owner) == world.memory.priorities.of(same) == 70
-    assert world.memory.priorities.of(owner_of(make_job(), KEYS)) == 0
+    assert world.memory.priorities.priority_of_job(owner) == world.memory.priorities.priority_of_job(same) == 70
+    assert world.memory.priorities.priority_of_job(owner_of(make_job(), KEYS)) == 0
 
 
 def test_the_default_priority_goes_with_its_class(world):
     plain = owner_of(make_job(), KEYS)
     default = PriorityClass(metadata=ObjectMeta(name="usual"), value=50, global_default=True)
     world.put("class", default)
-    assert world.memory.priorities.of(plain) == 50
+    assert world.memory.priorities.priority_of_job(plain) == 50
     lower = PriorityClass(metadata=ObjectMeta(name="lower"), value=20, global_default=True)
     world.put("class", lower)
-    assert world.memory.priorities.of(plain) == 20, "of several the API server takes the lowest"
+    assert world.memory.priorities.priority_of_job(plain) == 20, "of several the API server takes the lowest"
     world.drop("class", lower)
-    assert world.memory.priorities.of(plain) == 50
+    assert world.memory.priorities.priority_of_job(plain) == 50
     world.put("class", PriorityClass(metadata=ObjectMeta(name="usual"), value=50))
-    assert world.memory.priorities.of(plain) == 0
+    assert world.memory.priorities.priority_of_job(plain) == 0
     world.put("class", default)
     world.drop("class", default)
-    assert world.memory.priorities.of(plain) == 0
+    assert world.memory.priorities.priority_of_job(plain) == 0
 
 
 @pytest.mark.parametrize("kind", ["local_queue", "cluster_queue"])
@@ -403,7 +409,7 @@ def test_a_victim_is_told_by_which_rule(world):
     low = queued(world, "low", 4)
     world.admit(low)
     key = entry_of(world, low).key
-    assert isinstance(world.memory.reservations.eviction_message(key, key), lifecycle.Evict)
+    assert isinstance(world.memory.reservations.eviction_message(key, key), lifecycle.EvictStep)
 
 
 def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(world):
@@ -440,7 +446,7 @@ def test_a_workload_that_was_found_gone_counts_no_more_though_a_late_watch_has_i
     world.memory.workloads.found_gone(record)
     assert record.observed is None
     world.memory.views.drop(record.id)
-    world.memory.views.make(record.own)
+    world.memory.views.add_job(record.own)
     again = entry_of(world, job)
     assert again is not record
     assert again.observed is None
@@ -505,8 +511,8 @@ def test_a_victim_goes_though_its_workload_is_deleted_over_and_over(world):
         record.writes.note_deleted(100.0)
     assert looked_at(world, record, 100.0) == [EvictPods((pod,), "it goes"), Create()]
     world.drop("pod", pod)
-    assert looked_at(world, record, 100.0) == [Free(), Create()]
-    world.memory.admissions.free(record)
+    assert looked_at(world, record, 100.0) == [FreeCapacity(), Create()]
+    world.memory.admissions.release_job(record)
     assert looked_at(world, record, 100.0)[0] == Dequeue(), "and then it is made again later"
 
 

@@ -32,7 +32,7 @@ def held(memory):
 
 def fits(world, memory=None, node="r1-h1"):
     state = (memory or world.memory).state
-    return int(state.cluster.devices.counts(ASK)[state.cluster.by_name[node].index])
+    return int(state.cluster.devices.count_by_node(ASK)[state.cluster.by_name[node].index])
 
 
 def running(world, name="train-a"):
@@ -46,17 +46,17 @@ def running(world, name="train-a"):
 
 def test_a_claim_is_the_pods_that_it_is_reserved_for_else_its_owners(world):
     world.put("resource_claim", shared("a", "b"))
-    assert held(world.memory).pods_of("ns/shared") == {"ns/a", "ns/b"}
+    assert held(world.memory).pods_of_claim("ns/shared") == {"ns/a", "ns/b"}
     other = {"apiGroup": "example.com", "resource": "pods", "name": "c", "uid": "u"}
     world.put("resource_claim", shared("a", (other,)))
-    assert held(world.memory).pods_of("ns/shared") == {"ns/a", NO_POD}
+    assert held(world.memory).pods_of_claim("ns/shared") == {"ns/a", NO_POD}
     made = claim("p", "r1-h1", 0)
     owner = msgspec.structs.replace(made.metadata.owner_references[0], controller=True)
     meta = msgspec.structs.replace(made.metadata, owner_references=(owner,))
     world.put("resource_claim", msgspec.structs.replace(made, metadata=meta))
-    assert held(world.memory).pods_of("ns/p-gpu") == {"ns/p"}
+    assert held(world.memory).pods_of_claim("ns/p-gpu") == {"ns/p"}
     world.put("resource_claim", claim("p", "r1-h1"))
-    assert held(world.memory).pods_of("ns/p-gpu") == frozenset()
+    assert held(world.memory).pods_of_claim("ns/p-gpu") == frozenset()
 
 
 @pytest.mark.parametrize("how", ["gone", "finished"])

@@ -124,7 +124,7 @@ def test_a_restart_keeps_what_was_promised(world):
     held = again.entries[record.id]
     assert held.grant.assignments[0].devices == record.grant.assignments[0].devices
     for memory in (world.memory, again):
-        counts = memory.state.cluster.devices.counts(record.grant.assignments[0].devices)
+        counts = memory.state.cluster.devices.count_by_node(record.grant.assignments[0].devices)
         assert sorted(counts.tolist()) == [0, 0, 2, 2]
 
 
@@ -173,7 +173,7 @@ def test_tainted_devices_are_not_promised(world):
     world.put("taint_rule", rule(driver=DRIVER, pool="r1-h1"))
     record = world.placed(count=4)
     assert on(record) == {"r2-h1": 2, "r2-h2": 2}
-    why = world.memory.state.cluster.devices.why("r1-h1", record.grant.assignments[0].devices)
+    why = world.memory.state.cluster.devices.explain_devices("r1-h1", record.grant.assignments[0].devices)
     assert "2 fit, 2 tainted; no devices are left" in why
     waits = world.placed("next", 3)
     assert told(world, waits)[0] is Reason.DOES_NOT_FIT
@@ -218,4 +218,4 @@ def test_one_that_runs_is_not_moved(world):
     pod = world.pod_of(record, "train-x")
     world.run(record, pod, record.slots.slots[0])
     world.put("job", make_job(parallelism=1, spec=spec(claims=ONE), status={"ready": 1}))
-    assert "devices of resource claims" in relocation.hindered(world.memory, record)
+    assert "devices of resource claims" in relocation.why_not_relocated(world.memory, record)

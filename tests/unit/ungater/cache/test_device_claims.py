@@ -11,7 +11,7 @@ from kube.pods.limits import MOST_CLAIMS
 from ungater.cache.held.claimed_devices import UNREAD
 from ungater.cache.held.device_claims import NOT_ALIKE
 from ungater.model.actions import EmitEvent, Ungate, WriteConditions
-from ungater.reconcile.reconcile import hindered
+from ungater.reconcile.reconcile import why_not_placed
 from ungater.scheduling import relocation
 from ungater.scheduling.replacement import refused_text
 
@@ -142,7 +142,7 @@ def test_a_restart_says_the_same(world):
     record = world.job(claims=ONE)
     world.settle()
     again = world.restarted().entries[record.id]
-    assert hindered(again, world.memory.rules) == world.why(record)
+    assert why_not_placed(again, world.memory.rules) == world.why(record)
 
 
 # -- pods that have claims of which their workload was not admitted with --------------------------------------------
@@ -205,7 +205,7 @@ def test_one_with_claims_that_was_admitted_before_is_not_moved(world):
     world.put("pod", pod)
     world.run(record, pod, record.slots.slots[0])
     world.put("job", make_job(parallelism=1, spec=spec(claims=ONE), status={"ready": 1}))
-    assert "devices of resource claims" in relocation.hindered(world.memory, record)
+    assert "devices of resource claims" in relocation.why_not_relocated(world.memory, record)
 
 
 # -- extended resources for which a DeviceClass stands, on an older API server --------------------------------------
@@ -320,9 +320,9 @@ def test_nodes_that_are_there_at_a_start_count(older):
     again = older.restarted()
     again.devices.on_class(Event(EventKind.ADDED, "gpu.nvidia.com", None, a_class("gpu.nvidia.com", GPU)))
     (record,) = again.entries.values()
-    assert hindered(record, again.rules) is None
+    assert why_not_placed(record, again.rules) is None
     again.nodes.on_node(Event(EventKind.DELETED, "r1-h1", older.nodes[0], None))
-    assert hindered(record, again.rules)[0] is NOT_COUNTED
+    assert why_not_placed(record, again.rules)[0] is NOT_COUNTED
 
 
 def test_pods_that_ask_for_it_beyond_their_template_wait_too(older):

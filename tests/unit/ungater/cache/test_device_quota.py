@@ -18,7 +18,7 @@ from ungater.model.actions import EmitEvent
 from ungater.model.conditions import HOLDING, WantedCondition, merge
 from ungater.model.job_view import id_of
 from ungater.reconcile import granted
-from ungater.reconcile.reconcile import hindered
+from ungater.reconcile.reconcile import why_not_placed
 
 MAPPED = {"gpu": "gpus", "other-gpu": "gpus", "nic": "nics"}
 GPUS = ("gpu", "gpus")
@@ -63,7 +63,7 @@ class Charged(Equipped):
         return (memory or self.memory).queues.quotas.used("cq", ("gpu", resource))
 
     def hindered(self, job):
-        return hindered(self.of(job), self.memory.rules)
+        return why_not_placed(self.of(job), self.memory.rules)
 
     def restart(self, job):
         """Of an admitted job whose conditions are stored by then."""
@@ -337,7 +337,7 @@ def test_pods_that_outlive_their_workload_are_charged_with_their_devices(world):
     for pod in tuple(world.stores["pod"].values()):
         meta = msgspec.structs.replace(pod.metadata, owner_references=())
         world.put("pod", msgspec.structs.replace(pod, metadata=meta))
-    world.memory.admissions.free(record)
+    world.memory.admissions.release_job(record)
     assert (world.used(), world.used(resource="cpu")) == (2, 2000)
     world.drop("workload", world.stores["workload"][record.key])
     world.drop("claim_template", template())
@@ -385,7 +385,7 @@ def test_more_important_jobs_evict_for_device_quota(world):
     world.memory.admissions.enqueue_entry(record)
     (plan,) = cycle(world.memory.state, world.memory.queues, 1.0).preempting
     assert [victim.key for victim in plan.victims] == [world.of(low).key]
-    world.memory.admissions.free(world.of(low))
+    world.memory.admissions.release_job(world.of(low))
     assert [one.key for one in cycle(world.memory.state, world.memory.queues, 2.0).admitted] == [record.key]
     assert world.used() == 2
 
@@ -393,7 +393,7 @@ def test_more_important_jobs_evict_for_device_quota(world):
 def test_claims_that_pods_name_are_not_counted(world):
     both = [*ONE, {"name": "mine", "resourceClaimName": "shared"}]
     pod = a_pod(claims=both)
-    why = world.memory.device_claims.quota.why("ns", pod.spec)
+    why = world.memory.device_claims.quota.explain_unknown("ns", pod.spec)
     assert why == "quota counts no ResourceClaims that pods name, only those made of templates"
-    assert world.memory.device_claims.quota.of_pod(pod) == {"cpu": 1000, "gpus": 1}
+    assert world.memory.device_claims.quota.quota_of_pod(pod) == {"cpu": 1000, "gpus": 1}
     assert world.hindered(world.queued("named", claims=both))[0] is Reason.RESOURCE_CLAIMS_NOT_COUNTED

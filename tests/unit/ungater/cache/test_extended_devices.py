@@ -49,7 +49,7 @@ def served(world, name, node, *numbers):
 def counts(world, record):
     """How many more of its pods each node takes as far as devices go, by name."""
     state = world.memory.state
-    found = state.cluster.devices.counts(record.grant.assignments[0].devices)
+    found = state.cluster.devices.count_by_node(record.grant.assignments[0].devices)
     return {name: int(found[state.cluster.by_name[name].index]) for name in state.nodes}
 
 
@@ -94,7 +94,7 @@ def test_a_node_whose_plugin_gives_it_goes_by_amounts_and_not_by_devices(world):
     world.put("node", publishing(world.nodes[0], "3"))
     record = asking(world, count=1, amount="3")
     assert on(record) == {"r1-h1": 1}
-    assert world.memory.state.free("r1-h1")[GPU] == 0
+    assert world.memory.state.free_on_node("r1-h1")[GPU] == 0
     assert on(asking(world, "second", 4)) == {"r2-h1": 2, "r2-h2": 2}
     assert on(asking(world, "third", 2)) == {"r1-h2": 2}
     reason, text = told(world, asking(world, "fourth", 1))
@@ -124,7 +124,7 @@ def test_nodes_that_publish_none_have_none_to_tell_of(world):
     assert GPU in measured(state)
     capacity = Capacity(state, state.tree(next(iter(state.flavors))))
     assert capacity.allocatable(GPU, WHOLE).tolist() == [4]
-    assert capacity.free(GPU, WHOLE).tolist() == [4]
+    assert capacity.free_amounts(GPU, WHOLE).tolist() == [4]
 
 
 def test_a_pod_goes_and_its_slot_is_kept_until_its_claim_is_there():
@@ -222,9 +222,9 @@ def test_a_restart_keeps_what_was_promised(world):
     assert held.grant.assignments[0].devices == record.grant.assignments[0].devices
     assert on(record) == {"r1-h1": 2, "r1-h2": 2}
     for memory in (world.memory, again):
-        found = memory.state.cluster.devices.counts(record.grant.assignments[0].devices)
+        found = memory.state.cluster.devices.count_by_node(record.grant.assignments[0].devices)
         assert sorted(found.tolist())[:3] == [0, 2, 2]
-        assert memory.state.free("r1-h1")[GPU] == 0
+        assert memory.state.free_on_node("r1-h1")[GPU] == 0
 
 
 def test_one_that_runs_on_devices_is_not_moved_and_one_on_plugins_may_be(world):
@@ -233,7 +233,7 @@ def test_one_that_runs_on_devices_is_not_moved_and_one_on_plugins_may_be(world):
         assert on(record) == {on_node: 1}
         world.run(record, pod_of(world, record, f"{name}-x"), record.slots.slots[0])
         world.put("job", make_job(name, parallelism=1, spec=spec({GPU: "1"}), status={"ready": 1}))
-        return relocation.hindered(world.memory, record)
+        return relocation.why_not_relocated(world.memory, record)
 
     world.put("node", publishing(world.nodes[0], "1"))
     found = {node: hindered(name, node) for name, node in (("a", "r1-h1"), ("b", "r1-h2"))}

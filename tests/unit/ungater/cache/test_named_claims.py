@@ -8,7 +8,7 @@ from support.equipped import DRIVER, META, Equipped, claim, gpus, on, request_of
 from engine.reasons import Reason
 from kube.pods.devices import ResourceClaim
 from ungater.cache.held.known_claims import MOST_USERS
-from ungater.scheduling.replacement import elsewhere
+from ungater.scheduling.replacement import replace_lost_slots
 
 NAMED = [{"name": "gpu", "resourceClaimName": "mine"}]
 NOT_COUNTED = Reason.RESOURCE_CLAIMS_NOT_COUNTED
@@ -108,7 +108,7 @@ def test_a_pod_goes_only_to_a_slot_that_its_claim_reaches(world):
     assert world.said(record).startswith(told_so)
     world.put("resource_claim", named("r1-h2"))
     world.settle()
-    (part,) = elsewhere(world.memory, record).assignments
+    (part,) = replace_lost_slots(world.memory, record).assignments
     assert [one.nodes for one in part.slices] == [(("r1-h2", 1),)]
 
 
@@ -154,7 +154,7 @@ def test_a_restart_keeps_what_was_promised(world):
     asks = again.entries[record.id].grant.assignments[0].devices
     assert asks == record.grant.assignments[0].devices
     pod_ask = world.placed("other", 1).grant.assignments[0].devices
-    assert sorted(again.state.cluster.devices.counts(pod_ask).tolist()) == [0, 2, 2, 2]
+    assert sorted(again.state.cluster.devices.count_by_node(pod_ask).tolist()) == [0, 2, 2, 2]
 
 
 def test_it_waits_for_a_claim_that_is_not_there(world):
@@ -344,7 +344,7 @@ def test_a_restart_keeps_those_that_share_a_claim_where_they_are():
     assert waits.admission is None
     ask = world.placed("third", 1).grant.assignments[0].devices
     for memory in (world.memory, again):
-        found = memory.state.cluster.devices.counts(ask)
+        found = memory.state.cluster.devices.count_by_node(ask)
         assert int(found.max()) == (0 if memory is world.memory else 1)
 
 

@@ -10,7 +10,7 @@ from kube.objects import ObjectMeta, PodGroup, PriorityClass
 from ungater.cache.owners import MOST_IN_GROUP as MOST
 from ungater.model.job_view import id_of
 from ungater.reconcile.moves import as_one, movable
-from ungater.reconcile.reconcile import hindered
+from ungater.reconcile.reconcile import why_not_placed
 
 IN_GROUP = {"schedulingGroup": {"podGroupName": "ring"}}
 UNCONSTRAINED = {KEYS.unconstrained: "true"}
@@ -40,7 +40,7 @@ class Grouped(World):
         return self.memory.entries[id_of(job)]
 
     def why(self, job):
-        return hindered(self.of(job), self.memory.rules)
+        return why_not_placed(self.of(job), self.memory.rules)
 
 
 @pytest.fixture
@@ -153,8 +153,10 @@ def test_pods_of_a_group_do_not_share_a_claim_without_devices(world):
     named = world.memory.device_claims.named
     named._known = lambda _: type("Known", (), {"users": frozenset(), "allocated": False})()
     spec = world.of(grouped).job.pod_sets[0].template.spec
-    assert "lets the pods of their PodGroup go all at once" in named.hindrance(world.of(grouped), spec)
-    assert "PodGroup" not in (named.hindrance(world.of(alone), world.of(alone).job.pod_sets[0].template.spec) or "")
+    assert "lets the pods of their PodGroup go all at once" in named.claim_hindrance(world.of(grouped), spec)
+    assert "PodGroup" not in (
+        named.claim_hindrance(world.of(alone), world.of(alone).job.pod_sets[0].template.spec) or ""
+    )
 
 
 def test_a_job_whose_view_fails_costs_no_other_job_of_its_group_the_news(world, monkeypatch):

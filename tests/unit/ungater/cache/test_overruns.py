@@ -121,13 +121,13 @@ def test_a_node_that_writes_what_a_pod_was_given_is_charged_no_further_than_the_
 
 def test_nothing_stays_of_a_workload_that_is_gone(world, monkeypatch):
     made = []
-    real = Overruns.follow
-    monkeypatch.setattr(Overruns, "follow", lambda self, *rest: (made.append(self), real(self, *rest))[1])
+    real = Overruns.begin_sum
+    monkeypatch.setattr(Overruns, "begin_sum", lambda self, *rest: (made.append(self), real(self, *rest))[1])
     job = queued(world, "train", 1)
     pod = running(world, job, "old", "3")
     world.admit(job)
     record = entry_of(world, job)
-    world.memory.admissions.free(record)
+    world.memory.admissions.release_job(record)
     assert used(world) == 3000
     world.drop("pod", pod)
     assert used(world) == 0
@@ -139,21 +139,21 @@ def test_nothing_stays_of_a_workload_that_is_gone(world, monkeypatch):
 @pytest.mark.parametrize("amounts", [{}, {("gpu", "cpu"): 0}])
 def test_pods_that_take_nothing_of_a_queue_may_change(amounts):
     overruns, entry = Overruns(Queues()), make_record(make_owner())
-    overruns.follow(entry, [("a", Held("nosuch", amounts))])
+    overruns.begin_sum(entry, [("a", Held("nosuch", amounts))])
     for _ in range(2):
-        assert not overruns.note(entry, "a", Held("nosuch", amounts))
-    assert not overruns.forget("a")
+        assert not overruns.record_taken(entry, "a", Held("nosuch", amounts))
+    assert not overruns.forget_pod("a")
 
 
 def test_no_sum_is_kept_of_pods_that_take_nothing_any_more():
     overruns, entry = Overruns(Queues()), make_record(make_owner())
     takes = Held("nosuch", {("gpu", "cpu"): 1})
-    overruns.follow(entry, [("a", takes), ("b", takes), ("c", None)])
-    assert not overruns.note(entry, "a", None)
+    overruns.begin_sum(entry, [("a", takes), ("b", takes), ("c", None)])
+    assert not overruns.record_taken(entry, "a", None)
     assert overruns.follows(entry)
-    assert overruns.note(entry, "b", None), "quota is free again"
+    assert overruns.record_taken(entry, "b", None), "quota is free again"
     assert not overruns.follows(entry)
-    assert not overruns.forget("a")
+    assert not overruns.forget_pod("a")
 
 
 def test_a_pod_that_its_new_owner_does_not_pay_for_is_not_in_the_sum_of_that_one(world):
@@ -178,9 +178,9 @@ def test_a_pod_is_in_one_sum():
     overruns = Overruns(Queues())
     first, second = (make_record(make_owner(name)) for name in ("first", "second"))
     takes = Held("nosuch", {("gpu", "cpu"): 1})
-    assert not overruns.follow(first, [("a", takes)])
-    assert not overruns.note(first, "a", takes)
-    assert overruns.follow(second, [("a", takes)]), "quota is free again"
+    assert not overruns.begin_sum(first, [("a", takes)])
+    assert not overruns.record_taken(first, "a", takes)
+    assert overruns.begin_sum(second, [("a", takes)]), "quota is free again"
     assert not overruns.follows(first)
-    assert not overruns.forget("a"), "it took nothing beside what was settled"
+    assert not overruns.forget_pod("a"), "it took nothing beside what was settled"
     assert not overruns.follows(second)

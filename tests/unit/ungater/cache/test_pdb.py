@@ -38,7 +38,7 @@ class Watching(World):
     def tell(self, pod, *, gone=False):
         old = self.stores["pod"].get(key(pod))
         (self.drop if gone else self.put)("pod", pod)
-        self.watch.on_pod(Event(EventKind.MODIFIED, key(pod), old, None if gone else pod))
+        self.watch.follow_pod(Event(EventKind.MODIFIED, key(pod), old, None if gone else pod))
 
     def budget(self, name, allowed, selector, namespace="ns", **meta):
         status = BudgetStatus(disruptions_allowed=allowed, observed_generation=1)
@@ -56,7 +56,7 @@ class Watching(World):
 
     def kept(self):
         """The jobs that are nobody's victims."""
-        self.watch.refresh()
+        self.watch.report_changes()
         return [self.keys[name] for name in sorted(self.memory.queues.budgets.guarded)]
 
 
@@ -234,7 +234,7 @@ REQUIREMENTS = [
 
 def test_a_selector_selects_as_kubernetes_has_it():
     for some in (*itertools.combinations(REQUIREMENTS, 1), *itertools.combinations(REQUIREMENTS, 3), ()):
-        matcher = pdb._Matcher.of(LabelSelector(match_expressions=some))
+        matcher = pdb._Matcher.from_selector(LabelSelector(match_expressions=some))
         for job, tier in itertools.product((None, "one", "two", "four"), repeat=2):
             labels = {key: value for key, value in (("job", job), ("tier", tier)) if value is not None}
             assert matcher.selects(labels) == selects(some, labels), (some, labels)

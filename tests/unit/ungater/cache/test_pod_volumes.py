@@ -29,8 +29,8 @@ from ungater.model.actions import Enqueue, Ungate, WriteConditions
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import Refused
-from ungater.reconcile.reconcile import hindered, reconcile
-from ungater.scheduling.replacement import elsewhere
+from ungater.reconcile.reconcile import reconcile, why_not_placed
+from ungater.scheduling.replacement import replace_lost_slots
 
 LIMIT = volumes_of("ebs")
 LOCAL = local_volumes_of("local")
@@ -137,7 +137,7 @@ class Volumes(World):
         return found
 
     def why(self, job):
-        return hindered(self.entry(job), self.memory.rules)
+        return why_not_placed(self.entry(job), self.memory.rules)
 
     def place(self, job):
         """Wait, be admitted by a cycle, store and admit: racks, or hosts, with how many pods."""
@@ -152,7 +152,7 @@ class Volumes(World):
     def admitted(self, entry, grant):
         """A grant is stored."""
         admission = self.memory.reservations.admission_of(entry, grant)
-        self.memory.admissions.admit(entry, admission, grant)
+        self.memory.admissions.store_admission(entry, admission, grant)
         entry.observed = replace(entry.observed, admission=admission)
 
     def look(self, pod):
@@ -163,7 +163,7 @@ class Volumes(World):
         return going, steps
 
     def free(self, name):
-        return self.memory.state.free(name)[LIMIT]
+        return self.memory.state.free_on_node(name)[LIMIT]
 
 
 @pytest.fixture
@@ -338,7 +338,7 @@ def test_volumes_of_all_pods_on_a_node_count_whoever_made_them(world):
     world.bind("other", "r1", driver="nfs")
     world.put("claim", a_claim("unbound"))
     assert world.free("r1-h1") == 3
-    assert world.restarted().state.free("r1-h1") == world.memory.state.free("r1-h1")
+    assert world.restarted().state.free_on_node("r1-h1") == world.memory.state.free_on_node("r1-h1")
     world.drop("csi_node", csi_node("r1-h1", 5))
     assert world.free("r1-h1") == NO_LIMIT - 2
 
@@ -349,7 +349,7 @@ def test_what_is_held_after_a_restart_counts_its_volumes(world):
     world.admit(job)
     held = {name: world.free(name) for name in ("r1-h1", "r2-h1")}
     again = world.restarted()
-    assert {name: again.state.free(name)[LIMIT] for name in held} == held
+    assert {name: again.state.free_on_node(name)[LIMIT] for name in held} == held
 
 
 def test_a_node_takes_as_many_pods_as_it_has_disks_for_them(world):
@@ -370,13 +370,13 @@ def test_a_disk_that_is_taken_counts_no_more_and_one_that_is_free_again_does(wor
     world.put("storage_class", a_class("local", provisioner="kubernetes.io/no-provisioner"))
     for name in ("a", "b"):
         world.put("volume", a_disk(name, "r1-h1"))
-    assert world.memory.state.free("r1-h1")[LOCAL] == 2
+    assert world.memory.state.free_on_node("r1-h1")[LOCAL] == 2
     world.put("volume", a_disk("a", "r1-h1", claim="data"))
-    assert world.memory.state.free("r1-h1")[LOCAL] == 1
+    assert world.memory.state.free_on_node("r1-h1")[LOCAL] == 1
     world.drop("volume", a_disk("a", "r1-h1"))
     world.put("volume", a_disk("a", "r1-h1"))
-    assert world.memory.state.free("r1-h1")[LOCAL] == 2
-    assert world.restarted().state.free("r1-h1") == world.memory.state.free("r1-h1")
+    assert world.memory.state.free_on_node("r1-h1")[LOCAL] == 2
+    assert world.restarted().state.free_on_node("r1-h1") == world.memory.state.free_on_node("r1-h1")
 
 
 # -- pods with claims of their own ----------------------------------------------------------------------------------
@@ -475,7 +475,7 @@ def test_a_pod_whose_volume_reaches_none_of_the_slots_stays_and_gets_another(wor
     assert said(steps)[0] == Reason.VOLUME_NODE_AFFINITY
     entry = world.entry(pods[0])
     entry.lost = moves
-    found = elsewhere(world.memory, entry)
+    found = replace_lost_slots(world.memory, entry)
     assert {part.values[1]: part.count for one in found.assignments for part in one.slices} == {"r1": 1, "r2": 1}
     world.memory.reservations.replace(entry, found)
     world.admitted(entry, found)
@@ -597,7 +597,7 @@ def test_pods_are_charged_anew_only_where_their_volume_counts_otherwise(world, m
     world.put("job", job := make_job(spec=claims("data"), parallelism=9))
     world.put("pod", job_pod("p", node="r1-h1", gated=False, spec=claims("data")))
     charged, charges = [], world.memory.volumes._charges
-    monkeypatch.setattr(charges, "charge", charged.append)
+    monkeypatch.setattr(charges, "charge_pod", charged.append)
     world.asked.clear()
     world.put("claim", a_claim("data", annotations={SELECTED_NODE: "r1-h1"}))
     assert (len(charged), world.asked != []) == (0, True)
@@ -639,8 +639,8 @@ def test_claims_that_many_pods_share_are_not_counted_without_end(world):
 def test_for_so_many_classes_and_no_more_a_job_is_looked_at_again(world):
     volumes = world.memory.pod_volumes
     for number in range(MOST_NOTED + 5):
-        volumes._note("u", f"class-{number}")
-        volumes._note("u", "class-1")
+        volumes._record_wanted("u", f"class-{number}")
+        volumes._record_wanted("u", "class-1")
     assert (len(volumes._named["u"]), len(volumes._concerned)) == (MOST_NOTED, MOST_NOTED)
     assert [bool(volumes.concerned(f"class-{number}")) for number in (0, 1, 2, 6, MOST_NOTED + 4)] == [
         False,
@@ -649,7 +649,7 @@ def test_for_so_many_classes_and_no_more_a_job_is_looked_at_again(world):
         True,
         True,
     ]
-    volumes.forget("u")
+    volumes.forget_job_volumes("u")
     assert (volumes._named, volumes._concerned) == ({}, {})
 
 
@@ -670,12 +670,12 @@ def waiting_for_storage(world):
 
 def test_who_waits_for_storage_of_a_driver_is_looked_at_when_there_is_more(world):
     record = waiting_for_storage(world)
-    assert "has no storage left for it on any node" in world.memory.pod_volumes.hindrance(record)
+    assert "has no storage left for it on any node" in world.memory.pod_volumes.volume_hindrance(record)
     world.put("capacity", capacity("r2", "100Mi"))
     world.asked.clear()
     world.put("capacity", capacity("r2", "2Gi"))
     assert world.asked == [record.id]
-    assert world.memory.pod_volumes.hindrance(record) is None
+    assert world.memory.pod_volumes.volume_hindrance(record) is None
     world.asked.clear()
     world.put("capacity", capacity("r2", "1Gi"))
     assert world.asked == [], "less than before helps nobody"

@@ -17,7 +17,7 @@ from ungater.jobs.job import owner_of
 from ungater.jobs.pod_group import owner_key, owner_of_pods
 from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
-from ungater.model.workload_object import Workload, nomination_patch
+from ungater.model.workload_object import WorkloadObject, nomination_patch
 from ungater.model.workload_spec import new_workload
 
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
@@ -62,7 +62,7 @@ def stored_nomination(owner, nomination):
     body = json.loads(msgspec.json.encode(new_workload(owner, 100)))
     body["metadata"] |= {"uid": f"wl-{owner.uid}", "resourceVersion": "9"}
     body["status"] = {"nomination": nomination}
-    return msgspec.convert(body, Workload)
+    return msgspec.convert(body, WorkloadObject)
 
 
 def held(memory, job):
@@ -80,7 +80,7 @@ def test_running_pods_keep_their_places_and_their_quota(world):
     entry = again.entries[id_of(job)]
     assert (entry.admission.queue, entry.queue_before, entry.started) == ("cq", "team", True)
     assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
-    assert again.state.free("r2-h1")["cpu"] == 1000, "a pod and its slot count once"
+    assert again.state.free_on_node("r2-h1")["cpu"] == 1000, "a pod and its slot count once"
 
 
 def test_it_is_what_a_controller_holds_that_saw_it_all(world):
@@ -92,7 +92,7 @@ def test_it_is_what_a_controller_holds_that_saw_it_all(world):
     world.put("job", msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, suspend=False)))
     world.stores["workload"].clear()
     again = world.restarted().entries[id_of(job)]
-    assert again.admission.same(before.admission)
+    assert again.admission.same_grant(before.admission)
     assert again.slots_in == before.slots_in
 
 
@@ -116,7 +116,7 @@ def test_one_on_its_way_keeps_its_place(world):
     moved(world, "train-1", "")
     again = world.restarted()
     assert held(again, job) == {"r2-h1": 1, "r2-h2": 1}
-    assert again.state.free("r2-h2")["cpu"] == 1000
+    assert again.state.free_on_node("r2-h2")["cpu"] == 1000
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["on it", "on its way to it"])
@@ -145,7 +145,7 @@ def test_where_those_that_are_missing_find_no_room_it_waits_as_a_whole(world):
     run(world, other, [("r2", "h2")], quota="")
     again = world.restarted()
     assert held(again, job) is None
-    assert again.state.free("r2-h1")["cpu"] == 0, "its pods run on for now"
+    assert again.state.free_on_node("r2-h1")["cpu"] == 0, "its pods run on for now"
     assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000, "and are paid for"
 
 
@@ -324,7 +324,7 @@ def test_a_wider_level_than_the_node_is_checked_by_where_pods_are():
         world.put("pod", msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector=selector)))
     again = world.restarted()
     assert held(again, job) == {"r1": 3}
-    assert again.state.free("r1-h1")["cpu"] + again.state.free("r1-h2")["cpu"] == 1000
+    assert again.state.free_on_node("r1-h1")["cpu"] + again.state.free_on_node("r1-h2")["cpu"] == 1000
 
 
 def test_a_pod_that_has_quota_and_no_slot_keeps_its_quota(world):
@@ -356,7 +356,7 @@ def noted(world, job, admission):
     """The Workload of a job, made anew with this note."""
     body = json.loads(msgspec.json.encode(new_workload(owner_of(job, KEYS), 0, admission)))
     body["metadata"] |= {"uid": "wl-new", "resourceVersion": "9"}
-    world.put("workload", msgspec.convert(body, Workload))
+    world.put("workload", msgspec.convert(body, WorkloadObject))
 
 
 def of_quota(count, queue="cq", **flavors):
@@ -373,7 +373,7 @@ def test_a_note_counts_where_pods_run_that_have_no_slots(world):
     noted(world, job, of_quota(2))
     again = world.restarted()
     entry = again.entries[id_of(job)]
-    assert entry.admission.same(of_quota(2))
+    assert entry.admission.same_grant(of_quota(2))
     assert (entry.started, entry.queue_before) == (True, "")
     assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
 

@@ -64,7 +64,7 @@ def test_room_that_a_resize_leaves_is_free_when_the_status_says_so(world):
 def test_what_a_resize_takes_is_taken_before_the_spec_changes_again(world):
     world.put("pod", foreign("20", status("20")))
     world.put("pod", foreign("20", status("31")))
-    assert world.memory.state.free("h-resize-1")["cpu"] == 1000
+    assert world.memory.state.free_on_node("h-resize-1")["cpu"] == 1000
 
 
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
@@ -72,7 +72,7 @@ def test_a_resize_that_is_refused_changes_what_counts(world, reason):
     pending = [{"type": "PodResizePending", "status": "True", "reason": reason}]
     world.put("pod", foreign("31", status("20")))
     world.put("pod", foreign("31", status("20", conditions=pending)))
-    assert world.memory.state.free("h-resize-1")["cpu"] == {"Deferred": 1000, "Infeasible": 12000}[reason]
+    assert world.memory.state.free_on_node("h-resize-1")["cpu"] == {"Deferred": 1000, "Infeasible": 12000}[reason]
 
 
 @pytest.mark.parametrize("told", [{"phase": "Running"}, status(), status("30"), status("30", conditions=[])])

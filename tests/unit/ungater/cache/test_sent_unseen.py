@@ -42,7 +42,7 @@ def charged(queues):
 def test_one_whose_patch_was_sent_is_charged_until_it_is_seen_to_be_gone():
     orphans, queues, pod = given_back(Expectation(SLOT, 9.0))
     assert charged(queues) == 1
-    assert orphans.gone(pod)
+    assert orphans.remove_orphan(pod)
     assert charged(queues) == 0
 
 
@@ -116,7 +116,7 @@ def test_one_that_left_has_no_place_any_more_once_its_patch_came_to_nothing(worl
 
 def test_one_that_left_is_charged_where_its_workload_gives_back_what_it_held(world):
     record, _, _ = leaving(world, {})
-    world.memory.admissions.free(record)
+    world.memory.admissions.release_job(record)
     assert not record.left_of("main")
     assert [key for key in world.memory.queues.quotas.held if "ns/p" in key]
 
@@ -136,7 +136,7 @@ def taken_over(world):
     pod = make_pod("p", owner=record.job)
     world.put("pod", pod)
     record.expectations["uid-p"] = Expectation(slot.values, 9.0)
-    world.memory.admissions.free(record)
+    world.memory.admissions.release_job(record)
     other = entry_of(world, second)
     pod = make_pod("p", owner=other.job)
     world.put("pod", pod)
@@ -160,7 +160,7 @@ def test_so_it_is_however_the_patch_of_the_one_that_has_it_now_ends(world, given
     record, other, pod = taken_over(world)
     if given_back:
         other.expectations["uid-p"] = Expectation(other.slots.slots[0].values, 9.0)
-        world.memory.admissions.free(other)
+        world.memory.admissions.release_job(other)
     world.memory.left_pods.stayed(pod, other.job.workload)
     assert charged_beside(world, other) == ["orphan ns/p"]
     world.memory.left_pods.stayed(pod, record.job.workload)
@@ -203,7 +203,7 @@ def test_those_with_slots_on_a_node_that_such_a_pod_comes_to_after_all_are_looke
     slot = world.admit(job).slots[0]
     world.memory.nodes.look_at_changed()
     world.asked.clear()
-    room = world.memory.state.free(slot.node)["cpu"]
+    room = world.memory.state.free_on_node(slot.node)["cpu"]
     other = make_owner("elsewhere")
     asks = {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{room}m"}}}]}
     world.put("pod", make_pod("small", owner=other, node=slot.node, phase="Running", spec=asks))
@@ -255,7 +255,7 @@ def test_a_pod_that_names_an_earlier_workload_until_our_patch_is_seen_keeps_what
     world.put("pod", let_go("statefulset-s-1"))
     assert world.memory.pod_groups.regroup(record)
     assert record.job.over
-    world.memory.admissions.free(record)
+    world.memory.admissions.release_job(record)
     world.put("pod", let_go(record.job.workload))
     assert world.memory.pod_groups.regroup(record)
     assert not record.job.over

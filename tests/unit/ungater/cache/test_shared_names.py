@@ -109,7 +109,7 @@ def test_the_second_owner_gets_a_longer_name_and_the_first_keeps_what_it_holds(w
     second = come(world, "b", both[1])
     assert second.job.workload == longer_name(first.job.workload, second.job.owner) != first.job.workload
     assert len(second.job.workload) <= MAX_NAME
-    world.memory.admissions.free(second)
+    world.memory.admissions.release_job(second)
     for number in range(2):
         world.drop("pod", pod(f"b-{number}", both[1][0]))
     world.memory.views.drop(second.id)
@@ -226,7 +226,7 @@ def test_a_name_that_is_found_taken_when_the_workload_is_made_ends_in_the_longer
     assert world.memory.views.rename(entry)
     assert entry.job.workload == longer_name(usual, entry.job.owner)
     assert world.memory.entries.of_workload(entry.key) is entry
-    assert not world.memory.entries.names(f"ns/{usual}")
+    assert not world.memory.entries.knows_workload(f"ns/{usual}")
     assert not world.memory.views.rename(entry), "there is no third name"
     world.memory.pod_groups.regroup(entry)
     assert entry.job.workload == longer_name(usual, entry.job.owner)

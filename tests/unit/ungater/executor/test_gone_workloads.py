@@ -13,7 +13,7 @@ from kube.informer import Event, EventKind
 from ungater import kinds
 from ungater.assembly import assemble
 from ungater.controller import Controller
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.job_view import id_of
 
 
@@ -36,7 +36,7 @@ async def admitted():
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
-    made = Controller(assemble(Settings(), None, Metrics(), None, SYSTEM), None, Metrics(), SYSTEM)
+    made = Controller(assemble(Settings(), None, ControllerMetrics(), None, SYSTEM), None, ControllerMetrics(), SYSTEM)
     for kind, name in ((kinds.WORKLOADS, "workload"), (kinds.CLUSTER_QUEUES, "cluster_queue")):
         made.parts.informers.of(kind)._store.update(world.stores[name])
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
@@ -81,7 +81,7 @@ async def test_a_workload_that_is_not_there_when_an_admission_is_stored_does_not
     async def write():
         raise NotFound(404)
 
-    record.writes.begin()
+    record.writes.begin_write()
     await controller.parts.scheduler._writes.store(record, record.grant, write, stored=lambda: None)
     assert record.observed is None
     controller.parts.cache.workloads.on_workload(later(stored))
@@ -95,6 +95,6 @@ async def test_a_workload_that_another_writer_changed_stays_when_an_admission_is
     async def write():
         raise Conflict(409)
 
-    record.writes.begin()
+    record.writes.begin_write()
     await controller.parts.scheduler._writes.store(record, record.grant, write, stored=lambda: None)
     assert (record.observed, record.gone) == (seen, "")

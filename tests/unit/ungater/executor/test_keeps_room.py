@@ -11,7 +11,7 @@ from crds.settings import Settings
 from ungater import kinds
 from ungater.assembly import assemble
 from ungater.controller import Controller
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.actions import Ungate
 from ungater.model.job_view import id_of
 
@@ -30,7 +30,9 @@ class Turn:
         self.pod = make_pod("a", owner=before.job)
         world.put("pod", self.pod)
         settings = Settings(nominate_gated_pods=nominates)
-        self.controller = Controller(assemble(settings, None, Metrics(), None, SYSTEM), None, Metrics(), SYSTEM)
+        self.controller = Controller(
+            assemble(settings, None, ControllerMetrics(), None, SYSTEM), None, ControllerMetrics(), SYSTEM
+        )
         stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
         for _ in self.controller.parts.cache.load(*stores):
             pass

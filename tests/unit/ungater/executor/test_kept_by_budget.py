@@ -7,8 +7,8 @@ from support.queued_world import entry_of, filled, queued
 from support.world import World
 
 from clock import SYSTEM
-from ungater.executor.lifecycle import Lifecycle, Reclaim
-from ungater.metrics import Metrics
+from ungater.executor.lifecycle import Lifecycle, ReclaimRules
+from ungater.metrics import ControllerMetrics
 from ungater.model.actions import EvictPods
 from ungater.writers.evictor import Blocked
 
@@ -30,9 +30,9 @@ async def test_it_is_expected_to_go_again_once_the_budget_lets_its_pods_go():
         keys=KEYS,
         requeue=unittest.mock.Mock(),
         recorder=None,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         patience=1.0,
-        reclaim=Reclaim(),
+        reclaim=ReclaimRules(),
         clock=SYSTEM,
     )
     found = []

@@ -25,8 +25,8 @@ from ungater import controller as loops
 from ungater import kinds
 from ungater.assembly import assemble
 from ungater.controller import Controller
-from ungater.executor.lifecycle import Lifecycle, Reclaim
-from ungater.metrics import Metrics
+from ungater.executor.lifecycle import Lifecycle, ReclaimRules
+from ungater.metrics import ControllerMetrics
 from ungater.model import conditions, workload_object
 from ungater.model.actions import Create, Evict, Release, Suspend
 from ungater.model.admission import Nomination
@@ -59,7 +59,7 @@ def test_an_answer_about_a_workload_that_was_seen_to_be_deleted_is_old(world):
     world.admit(job)
     record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
-    record.writes.begin()
+    record.writes.begin_write()
     world.drop("workload", stored)
     assert (record.observed, record.gone) == (None, stored.metadata.uid)
     world.memory.workloads.written(record, known_as(newer(stored, "9")))
@@ -88,7 +88,7 @@ def test_one_that_was_made_again_while_a_write_was_on_its_way_counts_after_it(wo
     world.admit(job)
     record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
-    record.writes.begin()
+    record.writes.begin_write()
     world.drop("workload", stored)
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
@@ -106,7 +106,7 @@ def test_what_a_suspended_job_has_stored_is_held_until_it_is_removed(world):
     world.put("job", make_job("train", parallelism=2, suspend=True))
     memory = world.restarted()
     record = memory.entries[id_of(job)]
-    assert record.slots.same(slots)
+    assert record.slots.same_slots(slots)
     assert isinstance(reconcile(record, memory.rules, 0.0)[-1], Release)
 
 
@@ -142,9 +142,9 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         keys=KEYS,
         requeue=None,
         recorder=recorder,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         patience=1.0,
-        reclaim=Reclaim(),
+        reclaim=ReclaimRules(),
         clock=SYSTEM,
     )
     await living.suspend(record, Suspend())
@@ -159,7 +159,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
 @pytest.fixture
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
-    made = Controller(assemble(Settings(), None, Metrics(), None, SYSTEM), None, Metrics(), SYSTEM)
+    made = Controller(assemble(Settings(), None, ControllerMetrics(), None, SYSTEM), None, ControllerMetrics(), SYSTEM)
     for _ in made.parts.cache.load((), (), (), (), ()):
         pass
     return made
@@ -186,7 +186,7 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
     world.put("job", job)
     record = told(controller, world, job)
     made = stored_workload(record.job, slot_map(("b/r1/r1-h1", 2)))
-    made = msgspec.structs.replace(made, status=workload_object.Status())
+    made = msgspec.structs.replace(made, status=workload_object.ObservedStatus())
 
     def edited():
         world.stores["workload"][record.key] = newer(made, "9", active=False)
@@ -276,7 +276,7 @@ async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(wo
     job = make_job("train", parallelism=2)
     world.put("job", job)
     record = told(controller, world, job)
-    record.writes.begin()
+    record.writes.begin_write()
     while controller.parts.queue._waiting:
         controller.parts.queue.done(await controller.parts.queue.get())
     await controller.reconciler.reconcile(record.id)
@@ -527,7 +527,7 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
     memory = controller.parts.cache
     memory.admissions.enqueue_entry(record)
     assert cycle(memory.state, memory.queues, 0.0).admitted
-    record.writes.begin()
+    record.writes.begin_write()
 
     async def broken(record):
         if late:
@@ -549,7 +549,7 @@ async def test_a_plan_whose_nomination_cannot_be_made_leaves_nothing_under_way(w
     monkeypatch.setattr(controller.parts.scheduler._writes, "_spawn", spawned.append)
     monkeypatch.setattr(controller.parts.cache.reservations, "admission_of", None)
     plan = Preempting(record.key, grant, (), "m")
-    controller.parts.scheduler._with(record.key, partial(controller.parts.scheduler._preempt, plan))
+    controller.parts.scheduler._write_in_turn(record.key, partial(controller.parts.scheduler._preempt, plan))
     assert record.writes.busy
     await spawned.pop()
     assert (record.writes.busy, record.failures) == (False, 1)
@@ -569,7 +569,7 @@ async def test_nothing_is_stored_that_was_decided_for_a_workload_as_it_was_befor
     async def write():
         return record.observed
 
-    record.writes.begin()
+    record.writes.begin_write()
     writes = controller.parts.scheduler._writes
     assert await writes.store(record, made.grant, write, partial(done.append, record.key)) is stored
     assert done == ([record.key] if stored else [])

@@ -9,7 +9,7 @@ from clock import Clock
 from crds.settings import Settings
 from ungater.assembly import assemble
 from ungater.controller import Controller
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.job_view import id_of
 
 
@@ -21,7 +21,7 @@ class Sweep:
         job = make_job("train", parallelism=2, pod_labels={"team": "vision"})
         world.put("job", job)
         world.admit(job)
-        self.time, self.metrics = 100.0, Metrics()
+        self.time, self.metrics = 100.0, ControllerMetrics()
         clock = Clock(lambda: self.time, lambda: self.time)
         controller = Controller(
             assemble(Settings(**settings), None, self.metrics, None, clock), None, self.metrics, clock

@@ -135,7 +135,9 @@ class Sets(World):
         if not admitted:
             return self.memory.queues.entries[record.key].refusal
         (one,) = admitted
-        self.memory.admissions.admit(record, self.memory.reservations.admission_of(record, one.grant), one.grant)
+        self.memory.admissions.store_admission(
+            record, self.memory.reservations.admission_of(record, one.grant), one.grant
+        )
         found = {}
         for name, slots in record.slots_in.items():
             counts = Counter()

@@ -129,7 +129,7 @@ def test_each_replicated_job_is_a_pod_set():
     leader, workers = owner_of().pod_sets
     assert (leader.name, leader.count, leader.full, leader.ranks) == ("leader", 1, 1, 1)
     assert (workers.name, workers.count, workers.full, workers.ranks) == ("workers", 4, 4, 4)
-    assert [workers.rank(one) for one in PODS[1:]] == [0, 1, 2, 3]
+    assert [workers.rank_of_pod(one) for one in PODS[1:]] == [0, 1, 2, 3]
     assert {one.request.level for one in (leader, workers)} == {"rack"}
     assert owner_of().pod_set_of(PODS[0]).name == "leader"
 
@@ -200,7 +200,7 @@ class Sets(World):
         self.memory.admissions.enqueue_entry(record)
         (made,) = cycle(self.memory.state, self.memory.queues, 0.0).admitted
         admission = self.memory.reservations.admission_of(record, made.grant)
-        self.memory.admissions.admit(record, admission, made.grant)
+        self.memory.admissions.store_admission(record, admission, made.grant)
         stored = stored_workload(record.job, admission)
         record.observed = workload_object.observed_of(stored)
         self.put("workload", stored)
@@ -238,7 +238,7 @@ def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world
     (workers,) = [slots for name, slots in record.slots_in.items() if name == "workers"]
     nodes = [slot.node for slot in workers.slots for _ in range(slot.count)]
     assert [node for name, node in sent(record, world.memory) if name.startswith("workers")] == nodes
-    held = sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES)
+    held = sum(world.memory.state.free_on_node(node.metadata.name)["cpu"] for node in NODES)
     assert held == 3000
     leader = record.slots_in["leader"].slots[0]
     bound = pod(
@@ -246,12 +246,14 @@ def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world
         mark=record.job.workload,
     )  # fmt: skip
     world.put("pod", bound)
-    assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == held, "it fills its own slot"
+    assert sum(world.memory.state.free_on_node(node.metadata.name)["cpu"] for node in NODES) == held, (
+        "it fills its own slot"
+    )
     again = world.restarted()
     assert again.entries["ns/u-js"].slots_in == record.slots_in
     assert again.entries["ns/u-js"].pods == record.pods
-    assert {n: again.state.free(n) for n in again.state.nodes} == {
-        n: world.memory.state.free(n) for n in world.memory.state.nodes
+    assert {n: again.state.free_on_node(n) for n in again.state.nodes} == {
+        n: world.memory.state.free_on_node(n) for n in world.memory.state.nodes
     }
 
 
@@ -266,14 +268,14 @@ def test_budgets_count_the_pods_of_its_jobs(world):
     record = world.admit_set()
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
-    watch.refresh()
+    watch.report_changes()
     leader = record.slots_in["leader"]
     at = dict(zip(leader.levels, leader.slots[0].values, strict=True))
     for one in (PODS[0], pod("leader", 0, 0, at=at, node=leader.slots[0].node, mark=record.job.workload)):
         old = world.stores["pod"].get(key(one))
         world.put("pod", one)
-        watch.on_pod(Event(EventKind.MODIFIED, key(one), old, one))
-        watch.refresh()
+        watch.follow_pod(Event(EventKind.MODIFIED, key(one), old, one))
+        watch.report_changes()
     assert list(world.memory.queues.budgets.guarded) == [record.key]
     assert not world.memory.queues.budgets.allows(record.key, 1)
 
@@ -287,7 +289,7 @@ def test_all_of_it_or_nothing(world):
     world.memory.admissions.enqueue_entry(record)
     made = cycle(world.memory.state, world.memory.queues, 0.0)
     assert not made.admitted
-    assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == 8000
+    assert sum(world.memory.state.free_on_node(node.metadata.name)["cpu"] for node in NODES) == 8000
 
 
 def test_pods_that_came_before_their_job_are_taken_in(world):
@@ -363,7 +365,7 @@ def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others
     record, memory = world.admit_set(), world.memory
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
-    held = memory.reservations.smaller(record, "leader", record.slots_in["leader"].without({0: 1}), 0)
+    held = memory.reservations.smaller(record, "leader", record.slots_in["leader"].without_slots({0: 1}), 0)
     memory.admissions.hold_admission(record, held)  # it was done once, and the JobSet was restarted
     for index in range(2 - left // 2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
@@ -424,7 +426,7 @@ def test_a_jobset_of_any_size_is_read_in_no_time():
     workers = owner.pod_sets[1]
     assert (workers.count, workers.full, owner.ready) == (40_000_000, 40_000_000, 2)
     assert owner.wrong is None
-    assert workers.rank(PODS[-1]) == 3
+    assert workers.rank_of_pod(PODS[-1]) == 3
     done = owner_of(children=[child("workers", 7, 2, completedIndexes="0-1", succeeded=2)], replicas=20_000_000)
     assert (done.pod_sets[1].count, done.pod_sets[1].done) == (39_999_998, ((14, 15),))
 

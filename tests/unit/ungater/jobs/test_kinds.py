@@ -70,7 +70,9 @@ def test_a_group_of_several_kinds_waits_until_all_its_pods_are_there(world):
     }, "each kind in its own shape"
     assert len(world.let_go(record)) == 7
     assert world.gated() == []
-    assert all(amount >= 0 for name in world.memory.state.nodes for amount in world.memory.state.free(name).values())
+    assert all(
+        amount >= 0 for name in world.memory.state.nodes for amount in world.memory.state.free_on_node(name).values()
+    )
 
 
 def test_its_workload_tells_of_all_kinds_before_it_is_placed(world):

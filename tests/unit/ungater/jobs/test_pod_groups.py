@@ -16,11 +16,11 @@ from ungater.cache.pods import READY_AFTER
 from ungater.jobs import leaderworkerset
 from ungater.jobs.job import MOST_POD_SETS
 from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
-from ungater.model.actions import Delete, Dequeue, Free, Remove
+from ungater.model.actions import Delete, Dequeue, FreeCapacity, Remove
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import rank_of
 from ungater.model.workload_entry import LastEvent
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs, new_workload
 from ungater.reconcile.reconcile import reconcile
 
@@ -368,7 +368,7 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
     record = world.memory.entries["ns/u-db@StatefulSet.apps"]
     body = new_workload(record.job, 0) | {"status": {}}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
-    workload = msgspec.json.decode(msgspec.json.encode(body), type=Workload)
+    workload = msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject)
     world.put("workload", workload)
     assert record.observed is not None
     world.drop("pod", pod)
@@ -377,7 +377,7 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
     assert [type(one) for one in reconcile(record, world.memory.rules, 0.0)] == [
         Dequeue,
         Remove,
-        Free,
+        FreeCapacity,
     ], "what is stored may find pods again, so nobody gets it before"
     world.drop("workload", workload)
     assert not world.memory.pod_groups.regroup(record)
@@ -386,7 +386,7 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
 def stored_for(record, **status):
     body = new_workload(record.job, 0) | {"status": status}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
+    return msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject)
 
 
 def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world):
@@ -464,7 +464,7 @@ def test_a_group_finds_its_workload_by_name(world):
     record = world.memory.entries[":group/ns/ring"]
     body = new_workload(record.job, 0) | {"status": {}}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
-    world.put("workload", msgspec.json.decode(msgspec.json.encode(body), type=Workload))
+    world.put("workload", msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject))
     assert record.observed is not None
     again = world.restarted()
     assert again.entries[":group/ns/ring"].observed is not None
@@ -582,7 +582,7 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
     old.observed = observed_of(stored_for(old))
     sets["ns/l"] = whole("u-2")
     assert memory.pod_groups.regroup(old)
-    assert reconcile(old, memory.rules, 0.0) == [Dequeue(), Remove(), Free()]
+    assert reconcile(old, memory.rules, 0.0) == [Dequeue(), Remove(), FreeCapacity()]
     memory.workloads.removed(old)
     assert not memory.pod_groups.regroup(old)
     (new,) = memory.entries.values()

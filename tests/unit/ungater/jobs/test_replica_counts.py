@@ -17,7 +17,7 @@ from clock import SYSTEM, Clock
 from crds.names import workload_name
 from kube.informer import Event, EventKind
 from kube.objects import Job, Pod
-from kube.replicas import MPI_JOBS, RAY_CLUSTERS, REPLICATED, Replicated, replicas_of
+from kube.replicas import MPI_JOBS, RAY_CLUSTERS, REPLICATED, ReplicatedObject, replicas_of
 from ungater.jobs.replica_counts import ReplicaCounts
 from ungater.model.job_view import id_of
 
@@ -32,7 +32,7 @@ def read(body, kind):
 
 def owner(name, spec, **more):
     meta = {"name": name, "namespace": "ns", "uid": f"u-{name}", "creationTimestamp": "2026-11-21T00:00:00Z"}
-    return read({"metadata": meta, "spec": spec, **more}, Replicated)
+    return read({"metadata": meta, "spec": spec, **more}, ReplicatedObject)
 
 
 def template(cpu="1", annotations=None):
@@ -354,7 +354,7 @@ def test_how_many_pods_a_ray_cluster_has(groups, counts):
 )
 def test_what_cannot_be_read_tells_nothing_and_costs_nobody_anything(world, spec):
     one = owner("bert", spec)
-    assert ReplicaCounts.of(one, TORCH, KEYS) is None
+    assert ReplicaCounts.read_counts(one, TORCH, KEYS) is None
     world.see(TORCH, one)
     assert world.memory.entries.owners.wholes.told == {}
 

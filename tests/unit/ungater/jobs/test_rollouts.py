@@ -18,7 +18,7 @@ from kube.objects import Namespace, ObjectMeta, Pod
 from kube.parents import ControllerRevision, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from ungater.jobs import leaderworkerset
-from ungater.model.actions import Delete, Dequeue, Free, WriteConditions
+from ungater.model.actions import Delete, Dequeue, FreeCapacity, WriteConditions
 from ungater.reconcile.as_made import LONGEST_PATIENCE
 
 RACK = {KEYS.required[0]: "rack", KEYS.group: "all"}
@@ -250,7 +250,7 @@ def test_of_a_set_that_is_gone_no_workload_is_made_for_pods_that_it_left_behind(
     world.memory.pod_groups.on_leaders(Event(EventKind.DELETED, "ns/l", gone, None))
     record = world.record
     world.drop("workload", world.stores["workload"][record.key])
-    assert {type(one) for one in world.look(record)} == {Dequeue, Free}
+    assert {type(one) for one in world.look(record)} == {Dequeue, FreeCapacity}
     assert len(record.pods) == 3
     assert not world.restarted().entries
 
@@ -260,10 +260,10 @@ def test_what_a_group_gave_back_as_its_set_went_is_not_held_again_when_its_pods_
     gone = world.leader_sets.pop("ns/l")
     world.memory.pod_groups.on_leaders(Event(EventKind.DELETED, "ns/l", gone, None))
     record = world.record
-    assert {type(one) for one in world.look(record)} == {Dequeue, Free}
+    assert {type(one) for one in world.look(record)} == {Dequeue, FreeCapacity}
     for pod in tuple(world.stores["pod"].values()):
         world.drop("pod", pod)
-    assert {type(one) for one in world.look(record)} == {Dequeue, Free}
+    assert {type(one) for one in world.look(record)} == {Dequeue, FreeCapacity}
     assert record.job.over == "Deleted"
 
 

@@ -108,7 +108,7 @@ def test_pods_that_come_once_others_are_ready_are_not_waited_for_to_be_ready():
     world = Served()
     ordered(world)
     (record,) = world.memory.entries.values()
-    record.view(record.own, msgspec.structs.replace(record.job, queue="q"))
+    record.set_view(record.own, msgspec.structs.replace(record.job, queue="q"))
     assert life_of(record, world.memory.rules).wanted == 1
 
 
@@ -118,7 +118,7 @@ def test_numbers_that_do_not_start_at_zero_are_ranks_from_the_first_on():
     (record,) = world.memory.entries.values()
     (pod,) = record.pods.values()
     (pod_set,) = record.job.pod_sets
-    assert pod_set.position(pod_set.rank(pod)) == 0
+    assert pod_set.position(pod_set.rank_of_pod(pod)) == 0
 
 
 def test_pods_wait_a_moment_for_their_stateful_set_to_be_seen():

@@ -17,7 +17,7 @@ from ungater.jobs.jobset import owner_of_jobset
 from ungater.kueue import answers as a
 from ungater.kueue import decide as d
 from ungater.kueue.answers import Side
-from ungater.kueue.decide import Restriction, Standing
+from ungater.kueue.decide import KueueStanding, Restriction
 from ungater.kueue.retries import HOPELESS
 from ungater.model import kueue_objects as kueue
 from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, KueueCheckState
@@ -126,7 +126,7 @@ def test_checks_of_others_are_not_ours():
 
 
 def test_quota_reserved_gives_a_restriction():
-    assert stands(make_workload()) == Standing(
+    assert stands(make_workload()) == KueueStanding(
         "ns/job-train", Restriction(4, {"group": "a"}, (), (decode(Toleration, TAINTED),))
     )
 
@@ -157,7 +157,7 @@ def test_without_quota_or_without_our_check_nothing_is_held(changes):
     ],
 )
 def test_what_kueue_takes_back_is_evicted(changes):
-    assert stands(make_workload(**changes)) == Standing("ns/job-train", evicted=True)
+    assert stands(make_workload(**changes)) == KueueStanding("ns/job-train", evicted=True)
 
 
 @pytest.mark.parametrize("state", [RETRY, REJECTED])
@@ -175,7 +175,7 @@ def test_a_finished_workload_is_not_evicted_again():
 def test_of_two_workloads_the_one_with_quota_counts():
     old = make_workload("a-old", true=("QuotaReserved", "Evicted"))
     assert stands(old, make_workload("b-new")).workload == "ns/b-new"
-    assert stands(old, make_workload("b-new", true=())) == Standing("ns/a-old", evicted=True)
+    assert stands(old, make_workload("b-new", true=())) == KueueStanding("ns/a-old", evicted=True)
 
 
 def test_a_jobset_with_one_replicated_job_is_looked_at_as_kueue_will_start_it():
@@ -259,7 +259,7 @@ def test_levels_of_kueues_topology_are_added_to_every_term_of_the_affinity():
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     for own, wanted in ((affinity, [["a", "rack"], []]), (None, [["rack"]])):
         owner = make_owner(suspend=True, spec={"affinity": own} if own else {})
-        seen = d.view(owner, Standing("ns/w", Restriction(4, {}, ("rack",))))
+        seen = d.view(owner, KueueStanding("ns/w", Restriction(4, {}, ("rack",))))
         node = seen.pod_sets[0].template.spec.affinity.node_affinity
         found = node.required_during_scheduling_ignored_during_execution.node_selector_terms
         assert [[need.key for need in term.match_expressions or ()] for term in found] == wanted
@@ -398,15 +398,17 @@ def test_a_waiting_one_that_lost_its_slots_is_pending_again():
     ],
 )
 def test_what_pods_say_is_read_as_everywhere_else(annotations, expected):
-    assert a.asks(make_workload(template={"metadata": {"annotations": annotations}}), KEYS) is expected
+    assert a.has_request(make_workload(template={"metadata": {"annotations": annotations}}), KEYS) is expected
 
 
 def test_requests_and_gates_tell_whether_pods_ask():
     gated = {"spec": {"schedulingGates": [{"name": KEYS.gate}]}}
-    assert a.asks(make_workload(), KEYS)
-    assert a.asks(make_workload(template=gated), KEYS)
-    assert not a.asks(make_workload(template={}), KEYS)
-    assert not a.asks(make_workload(template=gated), Keys("topogate.dev")), "the keys of another domain are not ours"
+    assert a.has_request(make_workload(), KEYS)
+    assert a.has_request(make_workload(template=gated), KEYS)
+    assert not a.has_request(make_workload(template={}), KEYS)
+    assert not a.has_request(make_workload(template=gated), Keys("topogate.dev")), (
+        "the keys of another domain are not ours"
+    )
 
 
 @pytest.mark.parametrize(
@@ -422,13 +424,13 @@ def test_requests_and_gates_tell_whether_pods_ask():
 )
 def test_news_are_written_at_once_and_details_rarely(message, state, since, seconds):
     before = KueueCheckState(name="topology", state=PENDING, message="DoesNotFit: 2 of 4")
-    assert a.due(before, KueueCheckState(name="topology", state=state, message=message), since) == seconds
+    assert a.seconds_until_due(before, KueueCheckState(name="topology", state=state, message=message), since) == seconds
 
 
 def test_updates_that_kueue_still_owns_are_no_news_of_one_that_waits():
     left = KueueCheckState(name="topology", message="m", pod_set_updates=(kueue.PodSetUpdate(name="main"),))
-    assert a.due(left, KueueCheckState(name="topology", message="m"), None) is None
-    assert a.due(left, KueueCheckState(name="topology", state=READY, message="m"), None) == 0.0
+    assert a.seconds_until_due(left, KueueCheckState(name="topology", message="m"), None) is None
+    assert a.seconds_until_due(left, KueueCheckState(name="topology", state=READY, message="m"), None) == 0.0
 
 
 def test_the_body_names_the_version_that_was_judged_and_keeps_the_time_of_a_state():

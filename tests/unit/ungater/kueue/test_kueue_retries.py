@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from engine.reasons import Reason
 from ungater.kueue import retries as r
 from ungater.kueue.answers import Side
-from ungater.kueue.retries import FIRST_BACKOFF, HOPELESS, LONGEST_BACKOFF, Limits, NeverFits, RetryAnswer, Verdict
+from ungater.kueue.retries import (
+    FIRST_BACKOFF,
+    HOPELESS,
+    LONGEST_BACKOFF,
+    NeverFits,
+    RetryAnswer,
+    RetryLimits,
+    RetryVerdict,
+)
 from ungater.model import kueue_objects as kueue
 from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, KueueCheckState
 
@@ -57,7 +65,7 @@ def verdict(reason, *, held, since=None, times=0, others=True, **limits):
     found = r.verdict(
         workload,
         side,
-        Limits(**limits),
+        RetryLimits(**limits),
         since=NOW - (held if since is None else since) if reason in HOPELESS else None,
         times=times,
         others=lambda: others,
@@ -125,8 +133,8 @@ def test_others_are_asked_for_only_when_the_time_is_over():
         raise AssertionError
 
     side = Side(True, reason=Reason.DOES_NOT_FIT, message="m")
-    found = r.verdict(make_workload(), side, Limits(), since=None, times=0, others=never, now=NOW)
-    assert found == Verdict(PENDING, 3600.0)
+    found = r.verdict(make_workload(), side, RetryLimits(), since=None, times=0, others=never, now=NOW)
+    assert found == RetryVerdict(PENDING, 3600.0)
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(0, 60), (1, 120), (3, 480), (9, 1800)])
@@ -159,13 +167,13 @@ def test_tries_are_counted_by_our_checks_or_by_an_older_kueue():
 def test_quota_is_waited_for_by_those_of_the_same_cluster_queue(other, waits):
     mine = make_workload("mine")
     observed = make_workload("known", queue="b", cluster="another")
-    assert r.wanted([mine, observed, make_workload("other", **other)], NOW).of(mine) == waits
+    assert r.wanted([mine, observed, make_workload("other", **other)], NOW).is_contested(mine) == waits
 
 
 def test_a_time_that_cannot_be_read_counts_as_none():
     mine, other = make_workload("mine"), make_workload("other", reserved=None)
     broken = msgspec.structs.replace(other.status, requeue_state=kueue.KueueRequeueState(requeue_at="tomorrow"))
-    assert r.wanted([mine, msgspec.structs.replace(other, status=broken)], NOW).of(mine)
+    assert r.wanted([mine, msgspec.structs.replace(other, status=broken)], NOW).is_contested(mine)
 
 
 # --- in three steps

@@ -52,7 +52,7 @@ class Heard:
             status = msgspec.structs.replace(status, container_statuses=(ContainerStatus(name="c", state=state),))
         pod = msgspec.structs.replace(pod, status=status)
         self.record.pods[pod.metadata.uid] = pod
-        self.coming.saw(self.record, pod)
+        self.coming.record_arrival(self.record, pod)
         return pod
 
     def words(self):

@@ -11,7 +11,7 @@ from ungater.let_go.place_refusals import MOST
 from ungater.model.job_view import id_of
 from ungater.numa.node_backoff import LONG, SHORT
 from ungater.reconcile import let_go
-from ungater.scheduling.replacement import elsewhere, refused_text
+from ungater.scheduling.replacement import refused_text, replace_lost_slots
 
 WORDS = "1 node(s) had a filter that nobody knows"
 ONE_NODE = {KEYS.required[0]: "kubernetes.io/hostname"}
@@ -51,7 +51,7 @@ def refused(world, job, **more):
 
 
 def avoided(world, record):
-    return world.memory.pod_sets.avoided(record, record.job.pod_sets[0])
+    return world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0])
 
 
 def test_a_pod_that_is_bound_at_once_is_no_reason_for_another_look(world):
@@ -121,20 +121,22 @@ def test_the_slot_moves_within_its_rack_and_where_that_is_full_people_hear_which
     record = refused(world, job)
     was = record.slots.slots[0]
     record.lost = {"main": ((0, 1),)}
-    found = elsewhere(world.memory, record)
+    found = replace_lost_slots(world.memory, record)
     (piece,) = found.assignments[0].slices
     assert piece.values[:2] == was.values[:2]
     assert piece.values != was.values
     other = next(name for name, _ in piece.nodes)
     world.put("node", make_node(was.values[1], other.partition("-")[2], cpu="0"))
-    assert elsewhere(world.memory, record).assignments[0].slices[0].values[1] != was.values[1], "the rack is full"
+    assert replace_lost_slots(world.memory, record).assignments[0].slices[0].values[1] != was.values[1], (
+        "the rack is full"
+    )
 
 
 def test_a_gang_that_keeps_other_slots_finds_no_place_beyond_its_rack_and_people_hear_which_nodes_are_left_out(world):
     record = refused(world, admitted(world, parallelism=3))
     was = record.slots.slots[0]
     record.lost = {"main": ((0, was.count),)}
-    found = elsewhere(world.memory, record)
+    found = replace_lost_slots(world.memory, record)
     assert isinstance(found, Refusal)
     text = refused_text(world.memory, record, found)
     assert f"such a pod was refused there: {was.node} (kube-scheduler: {WORDS}, again in 15 s)" in text
@@ -170,13 +172,13 @@ def test_who_waits_is_looked_at_when_a_node_may_be_tried_again(world, clock):
     record = refused(world, admitted(world))
     waiting = make_job("waiting", parallelism=9)
     world.put("job", waiting)
-    world.memory.refusals.ended([])
+    world.memory.refusals.requeue_expired([])
     clock.at += LONG
     world.asked.clear()
     entries = world.memory.entries.values()
-    assert world.memory.refusals.ended(entries)
+    assert world.memory.refusals.requeue_expired(entries)
     assert world.asked == [id_of(waiting)]
-    assert not world.memory.refusals.ended(entries)
+    assert not world.memory.refusals.requeue_expired(entries)
     assert record.refusals == 1
 
 
@@ -204,7 +206,7 @@ def test_a_namespace_keeps_no_more_than_so_many_refusals(world):
     record = refused(world, admitted(world))
     kept = world.memory.refusals._refusals["ns"]
     for number in range(MOST + 50):
-        kept.note(f"kind-{number}", "r1-h1", "x", 1000.0)
+        kept.record_refusal(f"kind-{number}", "r1-h1", "x", 1000.0)
     assert len(kept._oldest_first) == MOST
     assert avoided(world, record) == frozenset(), "the oldest is forgotten, and costs another try"
 

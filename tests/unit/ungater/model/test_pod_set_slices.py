@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.owned import KEYS, make_owner, make_pod, slot_map
 
 from engine.model import SliceLayer
-from ungater.model.pod_set_slices import Homes, Layer, layers_of, spare, whole
+from ungater.model.pod_set_slices import Homes, RankLayer, layers_of, slots_to_give_back, whole_slices
 from ungater.model.pod_slots import Tally, assign, surplus
 
-RACK, HOST = Layer(2, 4), Layer(3, 2)
+RACK, HOST = RankLayer(2, 4), RankLayer(3, 2)
 SLICED = {KEYS.required[0]: "block", KEYS.slice_level: "rack", KEYS.slice_size: "4"}
 
 
@@ -27,7 +27,7 @@ def given_to(waiting, free, slots, taken=None, layers=(RACK,)):
 
 def test_layers_are_told_the_narrowest_first():
     wanted = (SliceLayer(level="rack", size=4), SliceLayer(level="host", size=2), SliceLayer(level="gone", size=2))
-    assert layers_of(wanted, ("block", "rack", "host")) == (Layer(3, 2), Layer(2, 4))
+    assert layers_of(wanted, ("block", "rack", "host")) == (RankLayer(3, 2), RankLayer(2, 4))
     assert layers_of((SliceLayer(level="rack", size=1),), ("block", "rack")) == ()
 
 
@@ -58,7 +58,7 @@ def test_a_rank_waits_where_its_slice_has_no_room_now():
 
 def test_a_rank_that_waits_for_its_volumes_keeps_its_place_beside_its_slice():
     """It holds no slot: its slice still needs that one, and the next slice goes elsewhere."""
-    pair = Layer(2, 2)
+    pair = RankLayer(2, 2)
     slots = slot_map(("b/r1/n1", 3), ("b/r2/n2", 2))
     waiting = pods(0, 1, 2, 3)
     only = {waiting[0].metadata.uid: {1}}  # its volume is in the other rack
@@ -78,21 +78,21 @@ def test_whole_slices_are_given_back():
     assert surplus(slots, counted, 11, (RACK,)) == {}
     inner = slot_map(("b/r1/n1", 3), ("b/r1/n2", 3), ("b/r1/n3", 2))
     values = [slot.values for slot in inner.slots]
-    assert spare((HOST, RACK), values, [3, 3, 2], 4) == {2: 2, 1: 2}
-    assert spare((HOST, RACK), values, [1, 3, 1], 4) == {}
+    assert slots_to_give_back((HOST, RACK), values, [3, 3, 2], 4) == {2: 2, 1: 2}
+    assert slots_to_give_back((HOST, RACK), values, [1, 3, 1], 4) == {}
 
 
 def test_slices_are_given_back_by_arithmetic_however_many_they_are():
     many = 10**12
     paths = [("b", rack, host) for rack in ("r1", "r2") for host in ("h1", "h2")]
-    layers = [Layer(3, 2), Layer(2, 8)]
-    assert spare(layers, paths, [many] * 4, 3 * many) == {3: many, 2: many, 1: many}
-    assert spare(layers, paths, [many, many, 7, 10], many) == {3: 10, 2: 6, 1: many - 16}
+    layers = [RankLayer(3, 2), RankLayer(2, 8)]
+    assert slots_to_give_back(layers, paths, [many] * 4, 3 * many) == {3: many, 2: many, 1: many}
+    assert slots_to_give_back(layers, paths, [many, many, 7, 10], many) == {3: 10, 2: 6, 1: many - 16}
 
 
 def test_done_in_whole_slices():
-    assert whole([(0, 2)], 4) == ()
-    assert whole([(0, 1), (2, 9), (11, 15)], 4) == ((0, 7), (12, 15))
+    assert whole_slices([(0, 2)], 4) == ()
+    assert whole_slices([(0, 1), (2, 9), (11, 15)], 4) == ((0, 7), (12, 15))
 
 
 def test_a_slice_keeps_its_slots_until_all_of_it_is_done():

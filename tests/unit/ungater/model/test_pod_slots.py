@@ -21,7 +21,9 @@ def natural(rank):
 
 def places(slots, pods, position=natural, expectations=None):
     counted = count(slots, pods, expectations)
-    return {pod.metadata.name: index for pod, index in assign(counted.waiting, counted.free(slots), slots, position)}
+    return {
+        pod.metadata.name: index for pod, index in assign(counted.waiting, counted.free_slots(slots), slots, position)
+    }
 
 
 def test_ranks_fill_the_slices_in_order_whatever_order_the_pods_come_in():
@@ -44,7 +46,7 @@ def test_only_a_rank_out_of_range_or_given_twice_loses_its_place():
 def test_where_a_rank_has_one_pod_its_twin_waits_and_takes_nobody_elses_slot():
     def sent(pods):
         counted = count(TWO, pods)
-        found = assign(counted.waiting, counted.free(TWO), TWO, natural, counted.ranks)
+        found = assign(counted.waiting, counted.free_slots(TWO), TWO, natural, counted.ranks)
         return {pod.metadata.name: index for pod, index in found}
 
     first = make_pod("p1", at=("b", "r", "n1"), rank=1)
@@ -129,7 +131,7 @@ def test_slots_of_succeeded_pods_are_given_back_first_then_those_at_the_end():
     assert surplus(TWO, counted, 3) == {0: 1}
     assert surplus(TWO, counted, 2) == {0: 1, 1: 1}
     assert surplus(TWO, counted, 0) == {0: 1, 1: 1}, "slots in use are kept"
-    assert [(slot.values[-1], slot.count) for slot in TWO.without({0: 2}).slots] == [("n2", 2)]
+    assert [(slot.values[-1], slot.count) for slot in TWO.without_slots({0: 2}).slots] == [("n2", 2)]
 
 
 POD = st.tuples(
@@ -165,12 +167,14 @@ def test_no_slice_ever_gets_more_pods_than_its_count(counts, shapes, shift):
                 )
             )
     counted = count(slots, pods, expectations)
-    given_out = assign(counted.waiting, counted.free(slots), slots, lambda rank: rank - shift)
+    given_out = assign(counted.waiting, counted.free_slots(slots), slots, lambda rank: rank - shift)
     after = list(counted.used)
     for _, index in given_out:
         after[index] += 1
     for slot, before, now in zip(slots.slots, counted.used, after, strict=True):
         assert now <= max(slot.count, before)
     waiting = len(counted.waiting)
-    assert len(given_out) == min(waiting, sum(counted.free(slots))), "a free slot is never refused to a pod that waits"
+    assert len(given_out) == min(waiting, sum(counted.free_slots(slots))), (
+        "a free slot is never refused to a pod that waits"
+    )
     assert len({pod.metadata.uid for pod, _ in given_out}) == len(given_out)

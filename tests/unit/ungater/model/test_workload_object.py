@@ -13,7 +13,7 @@ from ungater.model import conditions, workload_object, workload_spec
 from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.conditions import ADMITTED, MAX_MESSAGE, WantedCondition, merge, plain
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import new_workload
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
@@ -21,16 +21,16 @@ SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
 
 def stored(patch, **spec):
     body = {"metadata": {"name": "w", "uid": "u", "resourceVersion": "9"}, "spec": spec, "status": patch["status"]}
-    return observed_of(msgspec.json.decode(msgspec.json.encode(body), type=Workload))
+    return observed_of(msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject))
 
 
 def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
     observed = make_known(make_owner())
     found = stored(workload_object.status_patch(observed, (), admission=make_admission(SLOTS)))
-    assert found.slots.same(SLOTS)
+    assert found.slots.same_slots(SLOTS)
     assert found.slots.flavor == "gpu"
     many = slot_map(*((f"b/r{i // 20}/n{i}", 1 + i % 2) for i in range(600)))
-    assert stored(workload_object.status_patch(observed, (), admission=make_admission(many))).slots.same(many)
+    assert stored(workload_object.status_patch(observed, (), admission=make_admission(many))).slots.same_slots(many)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
 def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     owner = make_owner()
     body = json.loads(msgspec.json.encode(new_workload(owner, 7)))
-    observed = observed_of(msgspec.convert(body, type=Workload))
+    observed = observed_of(msgspec.convert(body, type=WorkloadObject))
     assert observed.copy_of == workload_spec.fingerprint(owner)
     others = [
         make_owner(spec={"nodeSelector": {"a": "b"}}),
@@ -116,14 +116,14 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
 def test_one_that_is_made_anew_says_what_its_pods_were_given_until_its_status_does():
     owner, held = make_owner(), make_admission(slot_map(("b/r1/n1", 3)), queue="cq")
     body = json.loads(msgspec.json.encode(new_workload(owner, 7, held)))
-    observed = observed_of(msgspec.convert(body, type=Workload))
+    observed = observed_of(msgspec.convert(body, type=WorkloadObject))
     assert observed.admission is None
-    assert observed.held.same(held)
+    assert observed.held.same_grant(held)
     written = {**body, "status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
-    assert observed_of(msgspec.convert(written, type=Workload)).held is None
+    assert observed_of(msgspec.convert(written, type=WorkloadObject)).held is None
     for garbage in ("", "{", "7", "[" * 100_000, '{"podSetAssignments":[{"topologyAssignment":7}]}', "null"):
         body["metadata"]["annotations"][HELD] = garbage
-        assert observed_of(msgspec.convert(body, type=Workload)).held is None
+        assert observed_of(msgspec.convert(body, type=WorkloadObject)).held is None
     many = make_admission(slot_map(*((f"b{i}/r{i}/{i}n{i}x{i * 7919}", i + 1) for i in range(9000))), queue="cq")
     assert HELD not in new_workload(owner, 7, many)["metadata"]["annotations"], "more than an object may carry"
 

@@ -246,7 +246,7 @@ def test_a_pod_that_never_gets_its_devices_closes_no_node_to_others(gates, wishe
     requests = (PLAIN, WISH)
     world = Zoned((0, 0, 1, 1), other=())
     ((entry, pod),) = world.gated("theirs", request=requests[wishes])
-    world.memory.in_flight.sent(entry, pod, NODE)
+    world.memory.in_flight.record_sent(entry, pod, NODE)
     selector = dict(zip(("block", "rack", "kubernetes.io/hostname"), ("b", "r1", NODE), strict=True))
     gate = tuple(SchedulingGate(name=one) for one in gates) or None
     annotations = {**pod.metadata.annotations, KEYS.workload: entry.job.workload}
@@ -266,7 +266,7 @@ def test_a_pod_that_never_gets_its_devices_closes_no_node_to_others(gates, wishe
 def test_a_pod_behind_a_gate_of_its_own_gets_no_more_time_by_being_changed():
     world = Zoned((0, 0, 1, 1), other=())
     ((entry, pod),), (other,) = world.gated("theirs", request=PLAIN), world.gated("more", request=PLAIN)
-    world.memory.in_flight.sent(entry, pod, NODE)
+    world.memory.in_flight.record_sent(entry, pod, NODE)
     selector = dict(zip(("block", "rack", "kubernetes.io/hostname"), ("b", "r1", NODE), strict=True))
     annotations = {**pod.metadata.annotations, KEYS.workload: entry.job.workload}
     spec_now = replace(pod.spec, scheduling_gates=(SchedulingGate(name="example.com/mine"),), node_selector=selector)

@@ -35,7 +35,7 @@ class Fabric(Equipped):
     def go(self, one):
         record, pod, node = one
         assert self.may_go(one)
-        self.memory.in_flight.sent(*one)
+        self.memory.in_flight.record_sent(*one)
         record.expectations[pod.metadata.uid] = Expectation(("b", "r1", node), self.now + 60)
 
     def takes(self, claim, *numbers):

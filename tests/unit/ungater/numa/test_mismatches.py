@@ -5,7 +5,7 @@ import pytest
 from support.owned import make_owner, make_pod, make_record, slot_map
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
-from ungater.numa.mismatches import PlacementMismatches, misalignment, refused
+from ungater.numa.mismatches import PlacementMismatches, misalignment, refused_by_kubelet
 from ungater.numa.node_backoff import LONG, SHORT
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
@@ -52,52 +52,52 @@ def test_a_refusal_is_told_once_and_its_node_left_out(heard):
     record = make_record(slots=SLOTS)
     bound = on_node("a", phase="Pending")
     failed = on_node("a", phase="Failed", reason="TopologyAffinityError", message="Resources cannot be allocated")
-    heard.mismatches.note(record, None, bound)
+    heard.mismatches.compare_pod(record, None, bound)
     assert heard.told == []
-    heard.mismatches.note(record, bound, failed)
-    heard.mismatches.note(record, failed, failed)
+    heard.mismatches.compare_pod(record, bound, failed)
+    heard.mismatches.compare_pod(record, failed, failed)
     ((uid, trouble),) = heard.told
     assert uid == record.id
     assert trouble.refused
     assert (trouble.node, trouble.reason, trouble.seconds) == ("n1", "TopologyAffinityError", LONG)
     assert "the kubelet of n1 refused pod a: TopologyAffinityError (Resources cannot be allocated)" in trouble.message
     assert heard.queued == [(record.id, LONG)]
-    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == {"n1"}
-    assert "n1 (TopologyAffinityError, again in 15 s)" in heard.mismatches.listed(record)
+    assert heard.mismatches.nodes_to_avoid(record.job.pod_sets[0].shape) == {"n1"}
+    assert "n1 (TopologyAffinityError, again in 15 s)" in heard.mismatches.describe_refusals(record)
     heard.now += LONG
-    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset()
-    assert heard.mismatches.ended()
-    assert not heard.mismatches.ended()
+    assert heard.mismatches.nodes_to_avoid(record.job.pod_sets[0].shape) == frozenset()
+    assert heard.mismatches.has_expired()
+    assert not heard.mismatches.has_expired()
 
 
 def test_other_jobs_of_the_same_shape_keep_off_too_and_others_do_not(heard):
     record = make_record(slots=SLOTS)
-    heard.mismatches.note(record, None, on_node("a", phase="Failed", reason="SMTAlignmentError"))
+    heard.mismatches.compare_pod(record, None, on_node("a", phase="Failed", reason="SMTAlignmentError"))
     alike = make_record(make_owner("other"))
     larger = make_record(
         make_owner("large", spec={"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]})
     )
-    assert heard.mismatches.avoided(alike.job.pod_sets[0].shape) == {"n1"}
-    assert heard.mismatches.avoided(larger.job.pod_sets[0].shape) == frozenset()
+    assert heard.mismatches.nodes_to_avoid(alike.job.pod_sets[0].shape) == {"n1"}
+    assert heard.mismatches.nodes_to_avoid(larger.job.pod_sets[0].shape) == frozenset()
 
 
 def test_a_change_inside_the_node_brings_its_jobs_back_earlier(heard):
     record, other = make_record(slots=SLOTS), make_record(make_owner("other"))
-    heard.mismatches.note(record, None, on_node("a", phase="Failed", reason="UnexpectedAdmissionError"))
+    heard.mismatches.compare_pod(record, None, on_node("a", phase="Failed", reason="UnexpectedAdmissionError"))
     heard.queued.clear()
-    heard.mismatches.changed("n2", [record, other])
+    heard.mismatches.shorten_backoff("n2", [record, other])
     assert heard.queued == []
-    heard.mismatches.changed("n1", [record, other])
+    heard.mismatches.shorten_backoff("n1", [record, other])
     assert heard.queued == [(record.id, SHORT)]
     heard.now += SHORT
-    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset()
+    assert heard.mismatches.nodes_to_avoid(record.job.pod_sets[0].shape) == frozenset()
 
 
 def test_a_node_that_is_gone_is_left_out_no_more(heard):
     record = make_record(slots=SLOTS)
     heard.mismatches.leave_out(record, on_node("a", phase="Failed", reason="TopologyAffinityError"))
-    heard.mismatches.forget("n1")
-    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset()
+    heard.mismatches.forget_node("n1")
+    assert heard.mismatches.nodes_to_avoid(record.job.pod_sets[0].shape) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -113,20 +113,20 @@ def test_a_node_that_is_gone_is_left_out_no_more(heard):
     ],
 )
 def test_which_failures_are_refusals(phase, reason, expected):
-    assert refused(on_node("a", phase=phase, reason=reason)) is expected
+    assert refused_by_kubelet(on_node("a", phase=phase, reason=reason)) is expected
 
 
 def test_zones_other_than_predicted_are_told_when_they_are_seen(heard):
     record = make_record(slots=SLOTS)
     first = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0})
     seen = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0, NUMA_PLACEMENT_OBSERVED: ZONE1})
-    heard.mismatches.note(record, None, first)
-    heard.mismatches.note(record, first, seen)
-    heard.mismatches.note(record, seen, seen)
+    heard.mismatches.compare_pod(record, None, first)
+    heard.mismatches.compare_pod(record, first, seen)
+    heard.mismatches.compare_pod(record, seen, seen)
     ((_, trouble),) = heard.told
     assert not trouble.refused
     assert trouble.message.endswith("got NUMA zones 1 instead of the predicted 0; from now on what it has counts")
-    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset(), "the pod runs"
+    assert heard.mismatches.nodes_to_avoid(record.job.pod_sets[0].shape) == frozenset(), "the pod runs"
     assert heard.queued == []
 
 
@@ -147,11 +147,11 @@ def test_devices_that_break_a_promise_are_told_once_where_the_zones_are_right(he
         if NUMA_PLACEMENT_OBSERVED in pod.metadata.annotations
         else ()
     )
-    heard.mismatches.note(record, None, first)
+    heard.mismatches.compare_pod(record, None, first)
     assert heard.told == []
     seen = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0, NUMA_PLACEMENT_OBSERVED: ZONE0})
-    heard.mismatches.note(record, first, seen)
-    heard.mismatches.note(record, seen, seen)
+    heard.mismatches.compare_pod(record, first, seen)
+    heard.mismatches.compare_pod(record, seen, seen)
     ((_, trouble),) = heard.told
     assert not trouble.refused
     assert trouble.message == (

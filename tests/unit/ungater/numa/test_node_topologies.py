@@ -12,7 +12,7 @@ from crds.device_settings import DeviceAnnotation
 from crds.numa_placement import decode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Qos, TopologyPolicy
-from ungater.numa.node_topologies import NOTHING, Changed, NodeTopologies, Options, Sources, worth_a_look
+from ungater.numa.node_topologies import NOTHING, NodeChanges, NodeTopologies, Sources, TopologyOptions, worth_a_look
 
 ZONE = {"cpu": 16, "memory": 64 * GI, GPU: 4}
 HERE = '[{"zone":"node-1","amount":{"nvidia.com/gpu":"2"}}]'
@@ -23,13 +23,13 @@ class World:
         self.nodes, self.topologies, self.flexes, self.told = {"n1": node()}, {}, {}, []
         self.state = ClusterState(reconstruct_available=options.get("reconstruct_available", True))
         sources = Sources(self.nodes.get, self.topologies.get, self.flexes.get)
-        self.inside = NodeTopologies(self.state, Options(**options), sources, self.tell)
+        self.inside = NodeTopologies(self.state, TopologyOptions(**options), sources, self.tell)
 
     def tell(self, *news):
         self.told.append(news)
 
     def look(self):
-        return self.inside.refresh("n1")
+        return self.inside.reread_node("n1")
 
 
 @pytest.fixture
@@ -44,18 +44,18 @@ def pod(**annotations):
 
 
 def test_a_machine_comes_changes_and_goes(world):
-    assert world.look() == Changed()
+    assert world.look() == NodeChanges()
     assert world.inside.described == {}
     world.topologies["n1"] = nrt([nrt_zone(0, ZONE), nrt_zone(1, ZONE)])
-    assert world.look() == Changed(True, True, True)
+    assert world.look() == NodeChanges(True, True, True)
     assert world.state.machines["n1"].layout.kubelet.policy is TopologyPolicy.RESTRICTED
-    assert world.look() == Changed()
+    assert world.look() == NodeChanges()
     world.topologies["n1"] = nrt([nrt_zone(0, ZONE), nrt_zone(1, ZONE)], policy="single-numa-node")
-    assert world.look() == Changed(True, False, True)
+    assert world.look() == NodeChanges(True, False, True)
     world.topologies["n1"] = nrt([nrt_zone(0, ZONE), nrt_zone(2, ZONE)])
-    assert world.look() == Changed(True, True, True)
+    assert world.look() == NodeChanges(True, True, True)
     del world.topologies["n1"]
-    assert world.look() == Changed(True, True, True)
+    assert world.look() == NodeChanges(True, True, True)
     assert "n1" not in world.state.machines
     assert world.inside.described == {}
 
@@ -67,9 +67,9 @@ def test_what_is_said_to_be_available_is_no_change_unless_it_is_trusted():
         world.topologies["n1"] = nrt([nrt_zone(0, ZONE)])
         world.look()
         world.topologies["n1"] = nrt([nrt_zone(0, less)])
-        assert world.look() == Changed(changed, False, False)
+        assert world.look() == NodeChanges(changed, False, False)
         world.topologies["n1"] = nrt([nrt_zone(0, ZONE)])
-        assert world.look() == Changed(changed, False, changed)
+        assert world.look() == NodeChanges(changed, False, changed)
 
 
 def test_only_what_is_more_than_before_wakes_those_who_wait(world):
@@ -78,9 +78,9 @@ def test_only_what_is_more_than_before_wakes_those_who_wait(world):
     body = flex_body()
     body["status"]["cpus"]["defaultSet"] = "0,4-15"
     world.flexes["n1"] = flex(body)
-    assert world.look() == Changed(True, False, False)
+    assert world.look() == NodeChanges(True, False, False)
     world.flexes["n1"] = flex()
-    assert world.look() == Changed(True, False, True)
+    assert world.look() == NodeChanges(True, False, True)
 
 
 def test_what_is_wrong_is_told_once_for_each_change(world):
@@ -103,19 +103,23 @@ def test_what_is_wrong_is_told_once_for_each_change(world):
 
 def test_a_pod_holds_what_was_observed_else_what_is_in_flight_else_what_was_predicted(world):
     world.topologies["n1"] = nrt([nrt_zone(0, ZONE), nrt_zone(1, ZONE)])
-    assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: HERE})) == (None, None), "the inside is not known yet"
+    assert world.inside.placement_of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: HERE})) == (None, None), (
+        "the inside is not known yet"
+    )
     world.look()
     zero, nine = HERE.replace("node-1", "node-0"), HERE.replace("node-1", "node-9")
-    shape, placement = world.inside.of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: HERE, NUMA_PLACEMENT_PREDICTED: zero}))
+    shape, placement = world.inside.placement_of_pod(
+        pod(**{NUMA_PLACEMENT_OBSERVED: HERE, NUMA_PLACEMENT_PREDICTED: zero})
+    )
     assert placement == decode(HERE)
     assert shape.qos is Qos.BURSTABLE
-    assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: zero}))[1] == decode(zero)
-    assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: zero}), decode(HERE))[1] == decode(HERE)
-    assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: nine, NUMA_PLACEMENT_PREDICTED: zero}))[1] == decode(
-        zero
-    )
-    assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: nine}))[1] is None
-    assert world.inside.of_pod(pod())[1] is None
+    assert world.inside.placement_of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: zero}))[1] == decode(zero)
+    assert world.inside.placement_of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: zero}), decode(HERE))[1] == decode(HERE)
+    assert world.inside.placement_of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: nine, NUMA_PLACEMENT_PREDICTED: zero}))[
+        1
+    ] == decode(zero)
+    assert world.inside.placement_of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: nine}))[1] is None
+    assert world.inside.placement_of_pod(pod())[1] is None
     assert world.inside.observed(pod(**{NUMA_PLACEMENT_OBSERVED: HERE}))
     assert not world.inside.observed(pod(**{NUMA_PLACEMENT_OBSERVED: nine, NUMA_PLACEMENT_PREDICTED: zero}))
     assert not world.inside.observed(pod())
@@ -136,16 +140,16 @@ def test_the_annotations_of_a_pod_are_its_zones_and_devices():
 def test_without_known_zones_nothing_is_predicted(world):
     matrix = json.dumps([[0, 1], [1, 0]])
     world.nodes["n1"] = node(annotations={"gpu-topology.acme.com/nvlink-matrix": matrix})
-    assert world.look() == Changed(True, True, True)
+    assert world.look() == NodeChanges(True, True, True)
     assert not world.inside.predictable("n1")
     assert world.inside.annotations("n1", decode(HERE)) == {}
-    assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: HERE}))[1] is None
+    assert world.inside.placement_of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: HERE}))[1] is None
 
 
 def test_machines_and_troubles_are_counted(world):
     world.topologies["n1"] = nrt([nrt_zone(0, ZONE | {"cpu": "many"})])
     world.look()
-    assert world.inside.counts() == ({"NodeResourceTopology": 1}, {"problem": 1, "disagreement": 0})
+    assert world.inside.count_sources() == ({"NodeResourceTopology": 1}, {"problem": 1, "disagreement": 0})
 
 
 def test_a_heartbeat_is_not_worth_a_look():
@@ -159,11 +163,11 @@ def test_a_heartbeat_is_not_worth_a_look():
 def test_a_pod_s_wishes_are_in_its_shape(world):
     world.topologies["n1"] = nrt([nrt_zone(0, ZONE)])
     world.look()
-    shape, _ = world.inside.of_pod(
+    shape, _ = world.inside.placement_of_pod(
         pod(**{"topogate.dev/numa-policy": "single-numa-node", "topogate.dev/gpu-link": "prefer"})
     )
     assert (shape.wish, shape.gpu_link) == (TopologyPolicy.SINGLE, "prefer")
-    bad, _ = world.inside.of_pod(pod(**{"topogate.dev/numa-policy": "x", "topogate.dev/gpu-link": "prefer"}))
+    bad, _ = world.inside.placement_of_pod(pod(**{"topogate.dev/numa-policy": "x", "topogate.dev/gpu-link": "prefer"}))
     assert (bad.wish, bad.gpu_link) == (TopologyPolicy.NONE, "")
     assert (
         make_owner(request={"kueue.x-k8s.io/require-topology": "rack", "topogate.dev/gpu-link": "require"})

@@ -9,7 +9,7 @@ from crds.numa_placement import decode
 from engine.reasons import Reason
 from kube.informer import Event, EventKind
 from ungater.executor.notices import NodeNotices
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 
 CORES = {"cpu": 8, "memory": 64 * GI}
 PLACE = decode('[{"zone":"node-0","amount":{"cpu":"4"}}]')
@@ -30,7 +30,7 @@ class RefusingWorld(NumaWorld):
 
     def __init__(self, zones, policy="single-numa-node"):
         self.zones, self.policy = zones, policy
-        self.metrics, self.recorder = Metrics(), Recorder()
+        self.metrics, self.recorder = ControllerMetrics(), Recorder()
         super().__init__()
         self.notices = NodeNotices(self.recorder, self.metrics, self.stores["node"].get)
 

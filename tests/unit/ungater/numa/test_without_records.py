@@ -49,7 +49,7 @@ class PlainWorld(NumaWorld):
         """Free CPUs of each zone."""
         memory = memory or self.memory
         at = memory.state.machines["r1-h1"].layout.resources.index("cpu")
-        return [row[at] // 1000 for row in memory.state.inside("r1-h1").free]
+        return [row[at] // 1000 for row in memory.state.state_inside("r1-h1").free]
 
     def ask(self, cpus, pods=1, name="train"):
         job = make_job(name, parallelism=pods, spec=spec_of(cpus))
@@ -192,7 +192,7 @@ def test_a_simulated_eviction_leaves_no_trace(world):
     state = world.memory.state
     checkpoint = state.begin()
     state.remove_pod("ns/train-1")
-    state.release(world.record(job).key)
+    state.release_workload(world.record(job).key)
     assert world.cpus() == [3, 2]
     state.remove_pod("ns/a")
     assert world.cpus() == [3, 4]

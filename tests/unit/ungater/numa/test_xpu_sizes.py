@@ -8,7 +8,7 @@ from support.world import FLAVOR, World, make_node
 from crds.device_annotations import XPU_RESOURCE as XPU
 from engine.reasons import Reason
 from kube.informer import Event, EventKind
-from ungater.numa.node_topologies import Options
+from ungater.numa.node_topologies import TopologyOptions
 
 OTHER = "example.com/xpu"
 
@@ -33,7 +33,7 @@ class CardWorld(World):
         self.put("node", node)
 
     def make(self, **options):
-        return super().make(options=Options(xpu_resources=self.rules), **options)
+        return super().make(options=TopologyOptions(xpu_resources=self.rules), **options)
 
     def refusal(self, *cards, resource=XPU, **more):
         """Why a pod with containers of so many cards finds no place; None where it does."""

@@ -12,7 +12,7 @@ from ungater.model.actions import Delete, Evict, TakePods, Ungate
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import DIFFERING_END
 from ungater.reconcile.as_made import FIRST_PATIENCE, LONGEST_PATIENCE
-from ungater.reconcile.reconcile import hindered
+from ungater.reconcile.reconcile import why_not_placed
 
 CPU = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
 MORE = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
@@ -275,7 +275,7 @@ def test_each_of_any_number_of_pods_that_differ_costs_no_more_than_a_look(world)
         made(world, record, f"x{at}", nodeSelector={"n": str(at)})
     world.settle()
     assert record.admission is None
-    assert hindered(record, world.memory.rules) is None
+    assert why_not_placed(record, world.memory.rules) is None
     assert world.said(record).startswith("PodsChange")
 
 

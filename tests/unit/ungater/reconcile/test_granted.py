@@ -29,12 +29,12 @@ from ungater.model.actions import (
 )
 from ungater.model.conditions import HOLDING, WantedCondition, merge
 from ungater.model.pod_slots import Expectation
-from ungater.model.workload_object import Status
+from ungater.model.workload_object import ObservedStatus
 from ungater.reconcile import granted
 from ungater.reconcile.granted import as_admitted
 from ungater.reconcile.reconcile import reconcile
 from ungater.reconcile.ungating import running as running_steps
-from ungater.scheduling.replacement import elsewhere
+from ungater.scheduling.replacement import replace_lost_slots
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 CPU = ("gpu", "cpu")
@@ -122,7 +122,7 @@ class Queued(World):
         made = cycle(self.memory.state, self.memory.queues, 0.0)
         for one in (*made.admitted, *made.resized):
             admission = self.memory.reservations.admission_of(record, one.grant)
-            self.memory.admissions.admit(record, admission, one.grant)
+            self.memory.admissions.store_admission(record, admission, one.grant)
             self.stored(admission)
         return self.memory.queues.entries[record.key].refusal
 
@@ -193,8 +193,8 @@ def test_it_goes_once_more_is_admitted_and_all_are_charged_alike(world):
     assert world.used() == 4000
     assert gone(world.told()) == ["db-1"]
     stored = world.record.observed.admission
-    assert stored.part().usage == {"cpu": 4000, "pods": 2}
-    assert stored.part().asks == {"cpu": 2000}
+    assert stored.pod_set_named().usage == {"cpu": 4000, "pods": 2}
+    assert stored.pod_set_named().asks == {"cpu": 2000}
 
 
 def test_where_quota_lacks_it_waits_and_says_so(world):
@@ -222,7 +222,7 @@ def test_one_of_which_none_runs_gives_back_what_it_holds_where_quota_lacks_for_m
     assert isinstance(leave, Dequeue)
     assert isinstance(release, Release)
     assert {one.reason for one in release.wanted} == {Reason.ASKS_FOR_MORE}
-    world.memory.admissions.free(world.record)
+    world.memory.admissions.release_job(world.record)
     assert world.used() == 0
 
 
@@ -252,7 +252,9 @@ def test_a_slot_whose_node_is_too_small_for_the_larger_pod_goes_elsewhere(world)
     world.pod("db-1", "2")
     assert world.admitted(asked={"main": {"cpu": 2000}}) is None
     assert len(world.record.slots.slots) == 2
-    assert all(amount >= 0 for name in world.memory.state.nodes for amount in world.memory.state.free(name).values())
+    assert all(
+        amount >= 0 for name in world.memory.state.nodes for amount in world.memory.state.free_on_node(name).values()
+    )
 
 
 def test_a_restart_knows_what_was_granted_to_each(world):
@@ -320,7 +322,9 @@ def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(wo
     record.observed = make_known(record.job)
     world.memory.admissions.enqueue_entry(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
-    world.memory.admissions.admit(record, world.memory.reservations.admission_of(record, made.grant), made.grant)
+    world.memory.admissions.store_admission(
+        record, world.memory.reservations.admission_of(record, made.grant), made.grant
+    )
     record.observed = make_known(record.job, admission=record.admission, conditions=HELD)
     world.drop("pod", world.stores["pod"]["ns/p0"])
     world.pod("p1", "2", owner=None, total=2, **group)
@@ -370,7 +374,7 @@ def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world
     assert isinstance(leave, Dequeue)
     assert isinstance(release, Release)
     assert {one.reason for one in release.wanted} == {Reason.OTHER_QUEUE}
-    world.memory.admissions.free(world.record)
+    world.memory.admissions.release_job(world.record)
     record = world.record
     record.observed = msgspec.structs.replace(record.observed, admission=None, conditions=())
     assert world.used() == 0
@@ -425,7 +429,7 @@ def test_once_the_last_one_ends_it_waits_in_the_other_queue_for_all_of_its_pods(
     given_back(world)
     renamed(world, "db-0", queue="team")
     assert wishes(world.told()) == [Dequeue, Release]
-    world.memory.admissions.free(world.record)
+    world.memory.admissions.release_job(world.record)
     world.record.observe(msgspec.structs.replace(world.record.observed, admission=None, conditions=()))
     assert [type(one) for one in world.told()] == [Dequeue, UpdateSpec]
     world.record.observe(None)
@@ -477,7 +481,7 @@ def test_another_place_for_a_lost_slot_is_none_for_pods_that_name_another_queue(
     given_back(world)
     world.told()
     world.record.want({"main": ((0, 1),)}, {}, 100.0)
-    (moved,) = elsewhere(world.memory, world.record).assignments
+    (moved,) = replace_lost_slots(world.memory, world.record).assignments
     assert moved.count == 1
 
 
@@ -556,7 +560,7 @@ def test_running_pods_that_are_orphaned_or_relabelled_are_charged_until_they_end
     world.put("workload", stored_workload_of(world))
     for pod in (first, second):
         world.change(pod, **change)
-    world.memory.admissions.free(world.record)
+    world.memory.admissions.release_job(world.record)
     assert world.used() == 2000
     assert set(world.memory.entries) == {"ns/u-db@StatefulSet.apps"}, (
         "they are no workload of their own, which would hold as much again"
@@ -614,7 +618,7 @@ def test_a_workload_whose_owner_somebody_removed_is_still_seen_to_be_deleted(wor
 def test_a_pod_that_is_orphaned_on_its_way_to_a_node_keeps_its_room_there(world):
     pods = [world.pod(f"db-{at}", "2") for at in range(2)]
     world.admitted()
-    slots, free = world.record.slots.slots, world.memory.state.free
+    slots, free = world.record.slots.slots, world.memory.state.free_on_node
     taken = [slot.node for slot in slots]
     assert all(free(node)["cpu"] == 0 for node in taken)
     sent = [world.run(pod, slot, bound=False) for pod, slot in zip(pods, slots, strict=True)]
@@ -650,10 +654,10 @@ def test_what_a_workload_that_is_made_anew_holds_is_known_after_a_restart_in_tha
     before = stored_workload_of(world)
     body = workload_spec.new_workload(world.record.job, 0, world.record.admission)
     meta = msgspec.structs.replace(before.metadata, annotations=body["metadata"]["annotations"], uid="wl-2")
-    world.stores["workload"][world.record.key] = msgspec.structs.replace(before, metadata=meta, status=Status())
+    world.stores["workload"][world.record.key] = msgspec.structs.replace(before, metadata=meta, status=ObservedStatus())
     again = world.restarted()
     record = again.entries["ns/u-db@StatefulSet.apps"]
-    assert record.admission.same(world.record.admission)
+    assert record.admission.same_grant(world.record.admission)
     assert world.used(again) == world.used() > 0
     assert isinstance(reconcile(record, again.rules, 100.0, 100.0)[0], RestoreAdmission)
 

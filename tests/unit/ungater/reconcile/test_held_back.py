@@ -261,21 +261,21 @@ def test_one_that_would_be_refused_goes_elsewhere_after_a_moment(world):
     world.comes(gpus, zone=0)
     record, _ = third
     assert not world.may_go(third)
-    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == set()
+    assert world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0]) == set()
     world.now += MOVE
     assert not world.may_go(third)
-    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == {NODE}
+    assert world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0]) == {NODE}
     world.woken()
     world.memory.in_flight.sweep()
     assert world.woken() == set()
     world.now += AGAIN
-    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == set()
+    assert world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0]) == set()
     world.memory.in_flight.sweep()
     assert world.woken() == {record.id}
     assert not world.may_go(third)
-    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == {NODE}
+    assert world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0]) == {NODE}
     world.drop("pod", world.stores["pod"]["ns/gpus-0"])
-    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == set()
+    assert world.memory.pod_sets.avoided_nodes(record, record.job.pod_sets[0]) == set()
     assert world.may_go(third)
 
 
@@ -297,7 +297,7 @@ def test_a_job_that_gives_its_slots_back_waits_no_more(world):
     first, second = world.gated("first", GPUS), world.gated("second", STEPWISE)
     world.go(first)
     assert not world.may_go(second)
-    world.memory.admissions.free(second[0])
+    world.memory.admissions.release_job(second[0])
     world.woken()
     world.comes(first, zone=0)
     assert world.woken() == set()

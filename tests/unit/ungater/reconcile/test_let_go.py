@@ -202,7 +202,7 @@ def test_a_nomination_by_which_room_was_kept_does_not_say_that_others_go(node, s
     """
     status = msgspec.structs.replace(refused_pod("a", make_owner()).status, nominated_node_name=node)
     pod = msgspec.structs.replace(make_pod("a", at=("b", "r", "n1"), spec=spec), status=status)
-    assert Unscheduled(NOW, kept="n1").seen(pod, NOW).nominated == others_go
+    assert Unscheduled(NOW, kept="n1").see_again(pod, NOW).nominated == others_go
 
 
 @pytest.mark.parametrize(("refusals", "seconds"), [(1, 0), (3, 0), (4, 10), (5, 20), (6, 40), (60, 600)])

@@ -255,7 +255,7 @@ def test_where_pods_come_in_order_it_is_tried_again_after_an_hour():
     record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
     assert i.RequeueAfter not in kinds(look(record, 100.0))
     record.job = replace(record.job, in_order=True)
-    at = names.since(record.observed.conditions, EVICTED)
+    at = names.true_since(record.observed.conditions, EVICTED)
     *_, again = reconcile(record, rules(), 100.0, at + 60.0)
     assert again == i.RequeueAfter(missing_pods.DOUBT - 60.0)
     assert reconcile(record, rules(), 100.0, at + missing_pods.DOUBT) == [i.Enqueue()]
@@ -264,7 +264,7 @@ def test_where_pods_come_in_order_it_is_tried_again_after_an_hour():
 def test_so_is_what_comes_after_it_in_its_namespace():
     doubts = missing_pods.Doubts(lambda: 100.0)
     assert not doubts.about("ns", 100.0)
-    doubts.note("ns")
+    doubts.record_doubt("ns")
     record = waiting()
     leave, write, *_, again = look(record, 101.0, doubted=doubts.about)
     assert again == i.RequeueAfter(missing_pods.DOUBT - 1.0)
@@ -469,7 +469,7 @@ def test_after_an_hour_nothing_is_kept_of_a_namespace():
     look(first, now)
     now += 25.0
     doubts.given_back(first, rules().missing_pods)
-    doubts.note("other")
+    doubts.record_doubt("other")
     kept = [dict(each) for each in vars(doubts).values() if isinstance(each, dict)]
     doubts.forget_past()
     assert [each for each in vars(doubts).values() if isinstance(each, dict)] == kept

@@ -103,7 +103,7 @@ def of_a_service(pod, kind="StatefulSet"):
 
 
 def ready(record, count):
-    record.view(record.job, msgspec.structs.replace(record.job, ready=count))
+    record.set_view(record.job, msgspec.structs.replace(record.job, ready=count))
     return record
 
 
@@ -116,13 +116,13 @@ def service(slots, *pods, conditions=(REALIGNED,), **more):
     own = msgspec.structs.replace(made, kind="ReplicaSet", api_version="apps/v1", open_ended=True, ready=len(pods))
     observed = make_known(own, slots=slots, count=slots.total, conditions=conditions)
     record = make_record(own, slots=slots, observed=observed, pods=pods, **more)
-    record.view(own, own)
+    record.set_view(own, own)
     return record
 
 
 def looked_at(record, now=NOW):
     """What a look does before it decides."""
-    record.view(record.own, moves.one_for_one(record, record.own, KEYS.workload, now))
+    record.set_view(record.own, moves.one_for_one(record, record.own, KEYS.workload, now))
     missing_pods.note(record, now)
     return record
 
@@ -169,8 +169,8 @@ def test_a_stateful_set_that_does_not_tell_how_many_pods_it_has_keeps_the_place_
     stay, going = of_replica_set("stay", "r1", "n1"), of_replica_set("going", "r2", "n3", terminating=True)
     for pods in ((stay, going), (stay,)):
         record = service(SERVICE_SLOTS, *pods)
-        record.view(record.own, own := msgspec.structs.replace(record.own, kind="StatefulSet"))
-        record.view(own, own)
+        record.set_view(record.own, own := msgspec.structs.replace(record.own, kind="StatefulSet"))
+        record.set_view(own, own)
         assert (looked_at(record).job.count, changes(run(record))) == (2, [])
 
 
@@ -208,7 +208,7 @@ def test_a_replica_set_that_is_made_larger_meanwhile_asks_for_more():
 def test_one_of_a_replica_set_that_is_on_its_way_out_or_holds_nothing_counts_what_is_there():
     going = of_replica_set("going", "r2", "n3", terminating=True)
     record = service(SERVICE_SLOTS, going, make_pod("new"))
-    record.release()
+    record.clear_holding()
     assert looked_at(record).job.count == 1
     over = msgspec.structs.replace(record.own, over="Gone")
     assert moves.one_for_one(record, over, KEYS.workload, NOW) is over
@@ -274,7 +274,7 @@ def test_one_whose_workload_is_written_again_is_moved_on_so_that_budgets_hold():
     there, elsewhere = at("there", "r1", "n1"), at("elsewhere", "r2", "n3")
     (told,) = moves.moving_conditions(record := workload(slots, there, elsewhere), KEYS.workload)
     assert (told.type, told.status, told.reason) == (MOVING, True, Reason.SLOT_MOVED)
-    record.view(record.job, msgspec.structs.replace(record.job, open_ended=True))
+    record.set_view(record.job, msgspec.structs.replace(record.job, open_ended=True))
     assert moves.moving_conditions(record, KEYS.workload) == ()
     assert moves.moving_conditions(workload(slots, there), KEYS.workload) == ()
 

@@ -183,7 +183,7 @@ def test_room_is_kept_while_the_claims_of_a_pod_are_made():
 def test_room_is_kept_while_admission_checks_are_pending(nominates):
     entry = world(gated("a"), gated("b"), conditions=(QUOTA_RESERVED,), queue="team")
     job = msgspec.structs.replace(entry.job, kind="StatefulSet", api_version="apps/v1", suspended=False)
-    entry.view(job, job)
+    entry.set_view(job, job)
     found = look(entry, checks=lambda _entry: ("budget",), nominates=nominates)
     assert going(found) == []
     assert asked(found) == ([("a", "n1"), ("b", "n2")] if nominates else [])

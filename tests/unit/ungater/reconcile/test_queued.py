@@ -291,7 +291,7 @@ def test_one_that_is_inactive_waits_in_no_queue():
 def test_checks_stand_between_quota_and_admission(state, step):
     owner = owner_of()
     admission = make_admission(SLOTS, queue="cq")
-    check = lifecycle.Check(name="c", state=lifecycle.CheckState(state), message="why")
+    check = lifecycle.Check(name="c", state=lifecycle.CheckVerdict(state), message="why")
     observed = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED)], checks=(check,))
     record = make_record(owner, slots=SLOTS, admission=admission, observed=observed)
     (found,) = run(record, checks=lambda _: ("c",))

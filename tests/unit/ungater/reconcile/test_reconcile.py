@@ -115,7 +115,7 @@ def test_one_whose_request_was_taken_away_keeps_its_slots_as_long_as_a_pod_has_o
     (release,) = of(i.Release, run(waiting))
     assert {one.reason for one in release.wanted} == {Reason.INVALID_REQUEST}
     waiting.observed = None
-    assert of(i.Free, run(waiting))
+    assert of(i.FreeCapacity, run(waiting))
     waiting.pods[went.metadata.uid] = went
     assert run(waiting)[1:] == of(i.EmitEvent, run(waiting))
 
@@ -315,7 +315,7 @@ def test_a_suspended_job_keeps_its_slots_until_its_controller_has_asked_its_pods
 )
 def test_a_job_that_is_over_frees_its_capacity_at_once(job, says):
     instructions = run(make_record(make_owner(**job), slots=SLOTS))
-    assert instructions[:2] == [i.Dequeue(), i.Free()]
+    assert instructions[:2] == [i.Dequeue(), i.FreeCapacity()]
     assert (wanted(instructions)[FINISHED].reason if says else of(i.WriteConditions, instructions)) == (says or [])
 
 
@@ -407,6 +407,6 @@ def test_a_removal_that_was_begun_goes_on_though_there_are_pods_again():
     """It may have taken effect though nobody heard of it, and nothing stands on what is not stored."""
     record = make_record(slots=SLOTS, pods=[make_pod("p")])
     record.removing = True
-    assert run(record) == [i.Dequeue(), i.Remove(), i.Free()]
+    assert run(record) == [i.Dequeue(), i.Remove(), i.FreeCapacity()]
     record.observed = None
     assert run(record) == [i.Create()]

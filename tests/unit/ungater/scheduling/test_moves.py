@@ -15,7 +15,7 @@ from queueing.cycle.cycle import cycle
 from queueing.moves import MoveRules
 from ungater.cache.pod_groups import BARE
 from ungater.cache.rules import move_rules
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model import actions as i
 from ungater.model.conditions import EVICTED, MOVE_REFUSED, MOVING, QUOTA_RESERVED, timestamp
 from ungater.model.job_view import id_of
@@ -65,7 +65,7 @@ class Moving:
         self.moves = self.made(rules)
 
     def made(self, rules=ALLOWED):
-        parts = {"metrics": Metrics(), "recorder": self.recorder, "clock": self.clock}
+        parts = {"metrics": ControllerMetrics(), "recorder": self.recorder, "clock": self.clock}
         return Moves(self.world.memory, rules, self.replace, self.say, **parts)
 
     def say(self, entry, wanted):
@@ -81,7 +81,7 @@ class Moving:
         memory = self.world.memory
         memory.reservations.replace(entry, grant)
         admission = memory.reservations.admission_of(entry, grant)
-        memory.admissions.admit(entry, admission, grant)
+        memory.admissions.store_admission(entry, admission, grant)
         memory.admissions.replaced(entry)
         said = tuple(
             Condition(
@@ -167,7 +167,7 @@ def test_one_that_prefers_a_rack_comes_together_and_nobody_else_is_touched(clust
     (said,) = [one for one in entry.observed.conditions if one.type == MOVING]
     assert (said.status, said.reason) == ("True", "PullTogether")
     assert {name for name, reason, _ in cluster.recorder.told if reason == "PullTogether"} >= {"train"}
-    free = cluster.world.memory.state.free("r1-h2")
+    free = cluster.world.memory.state.free_on_node("r1-h2")
     assert free["cpu"] == 0, "its pods are still there"
 
 
@@ -262,7 +262,7 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
 
 def test_owners_stay_that_make_more_pods_meanwhile(cluster):
     entry, _ = cluster.spread()
-    entry.view(entry.job, msgspec.structs.replace(entry.job, open_ended=True))
+    entry.set_view(entry.job, msgspec.structs.replace(entry.job, open_ended=True))
     assert "in a way that allows no move" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
@@ -301,7 +301,7 @@ def test_one_that_is_on_its_way_out_stays(cluster):
 
 def test_one_that_holds_nothing_is_passed_over_without_an_error(cluster):
     entry, _ = cluster.spread()
-    cluster.world.memory.admissions.free(entry)
+    cluster.world.memory.admissions.release_job(entry)
     cluster.moves._wants = lambda *_: True
     failed = []
     cluster.world.memory.guard.failed = lambda *what: failed.append(what)
@@ -347,7 +347,7 @@ def test_pods_that_do_not_go_get_their_places_back(cluster):
     for pod in entry.pods.values():
         used[entry.slots.slots[entry.slots.of_selector(pod.spec.node_selector)].values] += 1
     assert all(used[values] <= count for values, count in now.items()), "no slot with two pods"
-    assert cluster.world.memory.state.free(old[-1])["cpu"] == 1000, "it is charged there once"
+    assert cluster.world.memory.state.free_on_node(old[-1])["cpu"] == 1000, "it is charged there once"
     (said,) = [one for one in entry.observed.conditions if one.type == MOVING]
     assert (said.status, said.reason) == ("False", str(Reason.EVICTION_BLOCKED))
     again = list(cluster.begun)
@@ -411,7 +411,7 @@ def held_once(cluster, entry):
 
 def charged(cluster):
     nodes = [f"{rack}-{host}" for rack in ("r1", "r2") for host in ("h1", "h2")]
-    return 8 - sum(cluster.world.memory.state.free(node)["cpu"] // 1000 for node in nodes)
+    return 8 - sum(cluster.world.memory.state.free_on_node(node)["cpu"] // 1000 for node in nodes)
 
 
 def test_after_a_restart_a_move_that_nothing_came_of_is_given_up_too(cluster):
@@ -467,13 +467,13 @@ def test_where_successors_never_are_ready_those_that_are_left_stay_after_ten_min
     cluster.world.drop("pod", gone)
     assert charged(cluster) == 5, "the one that is left has two places"
     cluster.clock.time += 60.0
-    assert cluster.moves.give_up(entry, [stays], "none is ready") == moving.GIVEN_UP - 60.0
+    assert cluster.moves.give_up_move(entry, [stays], "none is ready") == moving.GIVEN_UP - 60.0
     cluster.moves = cluster.made()
     cluster.clock.time = began + moving.GIVEN_UP - 1.0
-    assert cluster.moves.give_up(entry, [stays], "none is ready") == 1.0
+    assert cluster.moves.give_up_move(entry, [stays], "none is ready") == 1.0
     assert said(entry).status == "True"
     cluster.clock.time += 1.0
-    assert cluster.moves.give_up(entry, [stays], "none is ready") == 0.0
+    assert cluster.moves.give_up_move(entry, [stays], "none is ready") == 0.0
     assert (said(entry).status, said(entry).reason) == ("False", "PodsNotReady")
     assert said(entry).message.endswith("none is ready")
     assert held_once(cluster, entry) == 4, "three run, and the successor has its place"
@@ -489,7 +489,7 @@ def test_a_pod_that_is_given_a_day_to_end_holds_no_second_place_for_that_day(clu
     ]
     assert charged(cluster) == 6
     cluster.clock.time += moving.GIVEN_UP
-    assert cluster.moves.give_up(entry, [], "they take long to stop", ending) == 0.0
+    assert cluster.moves.give_up_move(entry, [], "they take long to stop", ending) == 0.0
     old = entry.slots.slots[entry.slots.of_selector(ending[1].spec.node_selector)]
     assert old.count == 1, "the other one is gone soon, and its successor moves"
     assert charged(cluster) == 5, "until the first one is gone"
@@ -564,9 +564,9 @@ def test_who_has_many_that_cannot_be_moved_keeps_nobody_waiting(cluster):
     cluster.moves._wants = lambda one, _now: True
     cluster.moves._cache = Entered(cluster.world.memory, [*found.values(), entry])
     assert cluster.moves._in_turn(NOW)[1] is entry, "one of each namespace"
-    cluster.moves._log.begin(entry.key, NOW)
+    cluster.moves._log.begin_move(entry.key, NOW)
     for number in range(3):
-        cluster.moves._turns.note(f"a/j{number}", NOW + number)
+        cluster.moves._turns.record_vain_search(f"a/j{number}", NOW + number)
     order = cluster.moves._in_turn(NOW)
     assert order.index(entry) == 2
     assert order[0].key == "a/j10"
@@ -733,7 +733,7 @@ def test_the_place_of_the_only_pod_of_a_replica_set_is_kept_until_its_successor_
     service.drop("a")
     service.look()
     cluster.world.memory.reservations.queues.wish(service.entry.key, None)
-    smaller = service.entry.slots.without({0: 1})
+    smaller = service.entry.slots.without_slots({0: 1})
     held = cluster.world.memory.reservations.smaller(service.entry, "main", smaller, 1)
     cluster.world.memory.admissions.hold_admission(service.entry, held)
     service.look()
@@ -773,7 +773,7 @@ def test_a_budget_and_the_limit_an_hour_count_for_a_replica_set(cluster):
 
 def made_by(entry, kind):
     """The same as pods of a service that does not tell how many it has."""
-    entry.view(entry.job, msgspec.structs.replace(entry.job, kind=kind, api_version="apps/v1", open_ended=True))
+    entry.set_view(entry.job, msgspec.structs.replace(entry.job, kind=kind, api_version="apps/v1", open_ended=True))
     for pod in list(entry.pods.values()):
         refs = tuple(
             msgspec.structs.replace(one, kind=kind, api_version="apps/v1") for one in pod.metadata.owner_references
@@ -880,7 +880,7 @@ def test_a_refusal_leaves_what_is_told_of_the_last_move(cluster):
         assert refused(entry).reason == "NothingToMove"
         again = cluster.made(MoveRules(per_hour=1, rest=600.0))
         again._remember(cluster.clock.now())
-        assert again._log.left(cluster.clock.now()) == 0
+        assert again._log.moves_left(cluster.clock.now()) == 0
 
 
 def test_what_is_refused_is_no_move_after_a_restart(cluster):
@@ -890,7 +890,7 @@ def test_what_is_refused_is_no_move_after_a_restart(cluster):
     assert (said(entry), refused(entry).status) == (None, "True")
     again = cluster.made(MoveRules(per_hour=1, rest=600.0))
     again._remember(cluster.clock.now())
-    assert again._log.left(cluster.clock.now()) == 1
+    assert again._log.moves_left(cluster.clock.now()) == 1
 
 
 def test_the_limit_counts_for_an_administrator_too():
@@ -906,8 +906,8 @@ def test_the_limit_counts_for_an_administrator_too():
 def test_an_administrator_has_moves_left_when_tenants_used_up_theirs():
     cluster = Moving(MoveRules(per_hour=2, rest=600.0))
     entry = cluster.job(pods=2)
-    cluster.moves._log.begin("tenant/one", NOW)
-    assert cluster.moves._log.left(NOW) == 0
+    cluster.moves._log.begin_move("tenant/one", NOW)
+    assert cluster.moves._log.moves_left(NOW) == 0
     ask(cluster, entry, ["r2-h1"])
     cluster.look()
     assert cluster.begun == [entry.key]
@@ -945,7 +945,7 @@ def test_those_for_whom_nothing_changed_take_nobodys_place(cluster, monkeypatch)
     entry, other = cluster.spread()
     monkeypatch.setattr(moving, "LOOKED_AT", 1)
     cluster.moves._wants = lambda *_: True
-    cluster.moves._turns.note(other.key, -1.0, cluster.world.memory.queues.freed_so_far(other.key))
+    cluster.moves._turns.record_vain_search(other.key, -1.0, cluster.world.memory.queues.freed_so_far(other.key))
     cluster.look()
     assert cluster.begun == [entry.key]
 
@@ -953,10 +953,10 @@ def test_those_for_whom_nothing_changed_take_nobodys_place(cluster, monkeypatch)
 def test_one_for_whom_nothing_changed_is_looked_at_again_when_something_did(cluster):
     entry, _ = cluster.spread()
     free = cluster.world.memory.queues.freed_so_far(entry.key)
-    cluster.moves._turns.note(entry.key, 1.0, free)
+    cluster.moves._turns.record_vain_search(entry.key, 1.0, free)
     cluster.look()
     assert cluster.begun == []
-    cluster.moves._turns.note(entry.key, 1.0, (*free, 1))
+    cluster.moves._turns.record_vain_search(entry.key, 1.0, (*free, 1))
     cluster.look()
     assert cluster.begun == [entry.key]
 
@@ -1000,7 +1000,7 @@ def test_a_job_with_slices_comes_together_as_a_whole(cluster):
     cluster.look()
     assert cluster.begun == [entry.key]
     assert [(slot.node, slot.count) for slot in entry.slots.slots] == [("r3-h1", 2), ("r3-h2", 2)]
-    free = [cluster.world.memory.state.free(node)["cpu"] for node in ("r3-h1", "r3-h2", "r1-h2", "r2-h2")]
+    free = [cluster.world.memory.state.free_on_node(node)["cpu"] for node in ("r3-h1", "r3-h2", "r1-h2", "r2-h2")]
     assert free == [0] * 4, "its next place is kept before the first pod goes, and the old one while pods are there"
     (evict,) = of(i.EvictMoved, reconcile(entry, cluster.world.memory.rules, 0.0, NOW))
     assert (len(evict.pods), evict.one) == (4, False)
@@ -1029,7 +1029,7 @@ def test_one_that_goes_as_a_whole_comes_back_as_a_whole_or_not(cluster):
 
 def test_a_group_of_a_leader_worker_set_goes_at_once_where_an_administrator_says(cluster):
     entry = apart(cluster, kind="StatefulSet", api="apps/v1")
-    entry.view(entry.job, msgspec.structs.replace(entry.job, kind="LeaderWorkerSet"))
+    entry.set_view(entry.job, msgspec.structs.replace(entry.job, kind="LeaderWorkerSet"))
     ask(cluster, entry, ["r3-h1", "r3-h2"])
     cluster.look()
     assert cluster.begun == [entry.key]
@@ -1040,7 +1040,7 @@ def test_a_group_of_a_leader_worker_set_goes_at_once_where_an_administrator_says
 
 def test_pods_of_a_group_that_are_disrupted_together_go_all_at_once(cluster):
     entry = apart(cluster)
-    entry.view(entry.job, msgspec.structs.replace(entry.job, whole=True))
+    entry.set_view(entry.job, msgspec.structs.replace(entry.job, whole=True))
     assert relocation.unmovable(cluster.world.memory, entry) == ""
     cluster.look()
     assert cluster.begun == [entry.key]
@@ -1051,7 +1051,7 @@ def test_pods_of_a_group_that_are_disrupted_together_go_all_at_once(cluster):
 
 def test_such_a_group_stays_where_not_all_of_it_has_another_place(cluster):
     entry = apart(cluster, room=("r3-h1", "r1-h1"))
-    entry.view(entry.job, msgspec.structs.replace(entry.job, whole=True))
+    entry.set_view(entry.job, msgspec.structs.replace(entry.job, whole=True))
     cluster.look()
     assert cluster.begun == [], "two of its pods could go to the rack of the others, and would go alone"
 
@@ -1061,7 +1061,7 @@ def test_such_a_group_stays_where_pods_of_others_are_in_it(cluster):
     entry = apart(cluster, pod=group)
     other = make_pod("other", owner=make_owner("other"), node="r3-h1", phase="Running", spec=group)
     cluster.world.put("pod", other)
-    entry.view(entry.job, msgspec.structs.replace(entry.job, whole=True))
+    entry.set_view(entry.job, msgspec.structs.replace(entry.job, whole=True))
     assert "has pods of others" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
@@ -1072,7 +1072,7 @@ def test_such_a_group_stays_where_pods_of_others_are_in_it(cluster):
 def test_a_service_that_does_not_tell_how_many_pods_it_has_does_not_go_as_a_whole(cluster):
     entry = apart(cluster, request=IN_SLICES)
     change = {"kind": "ReplicaSet", "api_version": "apps/v1", "open_ended": True}
-    entry.view(entry.job, msgspec.structs.replace(entry.job, **change))
+    entry.set_view(entry.job, msgspec.structs.replace(entry.job, **change))
     assert "allows no move" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []

@@ -9,7 +9,7 @@ from support.world import NODES, World
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import Condition, Taint
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.scheduling.scheduler import Scheduler
 from ungater.scheduling.stale_reasons import BEHIND, EXPLAINED
 
@@ -38,7 +38,7 @@ class Scene:
             None,
             spawn=lambda write: write.close(),
             requeue=lambda *_: None,
-            metrics=Metrics(),
+            metrics=ControllerMetrics(),
             recorder=None,
             clock=self.clock,
         )
@@ -111,7 +111,7 @@ def test_who_was_behind_one_that_is_gone_hears_what_it_waits_for_itself(scene):
     scene.nodes(ready=False)
     first, second = scene.waits("one"), scene.waits("two")
     scene.after(0)
-    scene.world.memory.queues.forget(scene.world.memory.state, first.key)
+    scene.world.memory.queues.remove_workload(scene.world.memory.state, first.key)
     scene.nodes(ready=True, taints=[TAINT])
     scene.after(11)
     scene.after(BEHIND)
@@ -127,7 +127,7 @@ def test_texts_that_may_be_made_again_are_made_in_turns_of_namespaces(scene):
     made = [key for key, _ in stale.to_explain(scene.clock.now())]
     assert len(made) <= EXPLAINED
     assert made[1] == "alice/honest"
-    assert stale.next_time() == scene.clock.now(), "the others come in the next cycles"
+    assert stale.next_report_time() == scene.clock.now(), "the others come in the next cycles"
 
 
 def test_why_one_gets_no_more_pods_is_not_put_into_words_again_before_it_is_looked_at_again(scene):

@@ -5,7 +5,7 @@ from support.queue_factories import make_queue, make_queues, make_workload, subm
 
 from kube.objects import ObjectMeta
 from kube.queues import ClusterQueue
-from ungater.status.queues import BUSY, EVERY, QueueStatus, Source
+from ungater.status.queues import BUSY, EVERY, QueueStatusLoop, Source
 
 
 class Clock:
@@ -39,7 +39,7 @@ class Stream:
     def __init__(self, *, busy):
         self.clock, self.client, self.queues, self.busy = Clock(), Client(), make_queues(make_queue("q", 16)), busy
         source = Source(self.queues, lambda: ("tas",), lambda: [self.client.queue()], lambda: (), set)
-        self.status = QueueStatus(self.client, source, lambda: not self.busy, self.clock)
+        self.status = QueueStatusLoop(self.client, source, lambda: not self.busy, self.clock)
         self.sent = 0
 
     async def second(self):

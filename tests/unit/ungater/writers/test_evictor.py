@@ -12,7 +12,7 @@ from kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from kube.informer import Event, EventKind
 from kube.objects import Job, key
 from ungater.guard import Guard
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.conditions import timestamp
 from ungater.writers.evictor import GONE_AFTER, TRACKING, UNASKED, Evictor
 
@@ -24,21 +24,23 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
         concurrency=1,
         requeue=lambda uid, after: asked.append((uid, after)),
         recorder=None,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         guard=Guard(SYSTEM, [].append),
         clock=Clock(SYSTEM.now, lambda: now[0]),
         job=lambda _: None,
     )
     pod = make_pod(gated=False, node="n1")
-    evictions.evict("job", pod, "makes room")
-    evictions._refused(evictions._queue.get_nowait(), ConnectionFailed("no answer"))
+    evictions.request_eviction("job", pod, "makes room")
+    evictions._handle_refusal(evictions._queue.get_nowait(), ConnectionFailed("no answer"))
     ((_, delay),) = asked
     now[0] += 0.25
-    evictions.evict("job", pod, "makes room")  # a look for another reason takes the place of the one asked for
+    evictions.request_eviction(
+        "job", pod, "makes room"
+    )  # a look for another reason takes the place of the one asked for
     assert asked[1:] == [("job", pytest.approx(delay - 0.25))]
     assert evictions._queue.empty()
     now[0] += delay
-    evictions.evict("job", pod, "makes room")
+    evictions.request_eviction("job", pod, "makes room")
     assert evictions._queue.get_nowait().pod is pod
 
 
@@ -49,19 +51,19 @@ def test_one_that_nobody_asks_for_any_more_is_forgotten_and_none_that_is_tried()
         concurrency=1,
         requeue=lambda *_: None,
         recorder=None,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         guard=Guard(SYSTEM, [].append),
         clock=Clock(SYSTEM.now, lambda: now[0]),
         job=lambda _: None,
     )
     for name in ("a", "b"):
-        made.evict("job", make_pod(name, gated=False, node="n1"), "makes room")
-    made._refused(made._queue.get_nowait(), ConnectionFailed("no answer"))
+        made.request_eviction("job", make_pod(name, gated=False, node="n1"), "makes room")
+    made._handle_refusal(made._queue.get_nowait(), ConnectionFailed("no answer"))
     for seconds, left in ((60.0, 2), (UNASKED + 60.0, 1)):
         now[0] += seconds
         made.sweep()
         assert len(made._tries) == left
-    made._refused(made._queue.get_nowait(), ConnectionFailed("no answer"))
+    made._handle_refusal(made._queue.get_nowait(), ConnectionFailed("no answer"))
     now[0] += UNASKED + 60.0
     made.sweep()
     assert (made._tries, made._of) == ({}, {})
@@ -81,14 +83,14 @@ async def test_after_a_conflict_the_pod_is_looked_for_again():
         concurrency=1,
         requeue=lambda uid, after: asked.put_nowait((uid, after)),
         recorder=None,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
         job=lambda _: None,
     )
     running = asyncio.create_task(evictions.run())
     for _ in range(2):
-        evictions.evict("job", make_pod(gated=False, node="n1"), "makes room")
+        evictions.request_eviction("job", make_pod(gated=False, node="n1"), "makes room")
         assert await asyncio.wait_for(asked.get(), 5) == ("job", GONE_AFTER)
     running.cancel()
 
@@ -126,7 +128,7 @@ async def asked():
         concurrency=1,
         requeue=lambda *_: None,
         recorder=recorder,
-        metrics=Metrics(),
+        metrics=ControllerMetrics(),
         guard=Guard(SYSTEM, [].append),
         clock=Clock(lambda: WALL, SYSTEM.monotonic),
         job=client.jobs.get,
@@ -155,22 +157,22 @@ def stops_slowly(left=None):
 
 
 async def test_a_budget_is_overridden_at_once_where_that_is_asked_for(asked):
-    asked.evictions.evict("job", make_pod("p", gated=False, node="n1"), "makes room")
+    asked.evictions.request_eviction("job", make_pod("p", gated=False, node="n1"), "makes room")
     assert await settled(asked, 1) == [("evict", "p", None)]
     await asyncio.sleep(0)
     assert asked.evictions.blocked("job") is not None
-    asked.evictions.evict("job", make_pod("p", gated=False, node="n1"), "makes room")
-    asked.evictions.evict("job", make_pod("p", gated=False, node="n1"), "quota", overriding=True)
+    asked.evictions.request_eviction("job", make_pod("p", gated=False, node="n1"), "makes room")
+    asked.evictions.request_eviction("job", make_pod("p", gated=False, node="n1"), "quota", overriding=True)
     assert (await settled(asked, 2))[1:] == [("delete", "p", None)]
 
 
 async def test_a_pod_may_not_take_longer_to_stop_than_it_is_given(asked):
-    asked.evictions.evict("job", stops_slowly(), "quota", most_grace=600)
+    asked.evictions.request_eviction("job", stops_slowly(), "quota", most_grace=600)
     assert await settled(asked, 1) == [("evict", "slow", 600)]
-    asked.evictions.evict("job", stops_slowly(left=2_000_000.0), "quota", most_grace=600)
+    asked.evictions.request_eviction("job", stops_slowly(left=2_000_000.0), "quota", most_grace=600)
     assert (await settled(asked, 2))[1:] == [("delete", "slow", 600)]
-    asked.evictions.evict("job", stops_slowly(left=500.0), "quota", most_grace=600)
-    asked.evictions.evict("job", stops_slowly(left=2_000_000.0), "makes room")
+    asked.evictions.request_eviction("job", stops_slowly(left=500.0), "quota", most_grace=600)
+    asked.evictions.request_eviction("job", stops_slowly(left=2_000_000.0), "makes room")
     assert len(await settled(asked, 3)) == 2, "one that stops in time, or whose owner owes nothing, is left alone"
 
 
@@ -184,7 +186,7 @@ def of_job(name="p", phase="Running"):
 
 def told(evictions, pod, *, gone=False):
     event = Event(EventKind.DELETED, key(pod), pod, None) if gone else Event(EventKind.MODIFIED, key(pod), pod, pod)
-    evictions.on_pod(event)
+    evictions.follow_evicted(event)
 
 
 def replaces(asked, policy, **spec):
@@ -195,7 +197,7 @@ def replaces(asked, policy, **spec):
     }
     asked.jobs[f"ns/{pod.metadata.owner_references[0].name}"] = msgspec.json.decode(msgspec.json.encode(body), type=Job)
     asked.refuses = False
-    asked.evictions.evict("job", pod, "makes room")
+    asked.evictions.request_eviction("job", pod, "makes room")
 
 
 OFF = ("off", "p", TRACKING)
@@ -226,7 +228,9 @@ async def test_a_pod_that_was_not_evicted_counts_as_ever(asked):
     for phase in ("Failed", "Succeeded"):
         told(asked.evictions, of_job(phase=phase))
     asked.refuses = True
-    asked.evictions.evict("job", msgspec.structs.replace(of_job(), metadata=of_job("q").metadata), "makes room")
+    asked.evictions.request_eviction(
+        "job", msgspec.structs.replace(of_job(), metadata=of_job("q").metadata), "makes room"
+    )
     await settled(asked, 2)
     told(asked.evictions, of_job("q", phase="Failed"))
     assert await settled(asked, 3) == [("evict", "p", None), ("evict", "q", None)], "a budget kept it"
@@ -236,5 +240,5 @@ async def test_one_that_is_deleted_whatever_budgets_say_leaves_the_accounting_be
     """A deletion is no disruption that a podFailurePolicy may ignore."""
     replaces(asked, "Failed")
     await settled(asked, 1)
-    asked.evictions.evict("job", of_job("q"), "quota", overriding=True)
+    asked.evictions.request_eviction("job", of_job("q"), "quota", overriding=True)
     assert (await settled(asked, 4))[1:] == [("delete", "q", None), ("off", "q", TRACKING), ("delete", "q", None)]

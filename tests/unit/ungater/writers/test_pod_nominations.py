@@ -10,7 +10,7 @@ from clock import SYSTEM
 from kube.errors import Conflict, Forbidden, NotFound
 from kube.patches import PatchType
 from ungater.guard import Guard
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_slots import Expectation
 from ungater.writers.pods import PodWriter
@@ -36,7 +36,7 @@ class Sent:
     """What a writer sends, all at once when it is asked."""
 
     def __init__(self, error=None):
-        self.server, self.again, self.metrics = Server(error), [], Metrics()
+        self.server, self.again, self.metrics = Server(error), [], ControllerMetrics()
         self.writer = PodWriter(
             self.server,
             KEYS,

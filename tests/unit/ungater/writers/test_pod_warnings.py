@@ -12,7 +12,7 @@ from kube.errors import KubeTimeout
 from kube.events import EventRecorder
 from kube.told_events import Regarding, Stamp, ToldEvent
 from ungater.guard import Guard
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.writers.pods import PodWriter
 
 
@@ -48,7 +48,7 @@ class Server:
             timeout=1.0,
             requeue=lambda *_: None,
             stayed=lambda *_: None,
-            metrics=Metrics(),
+            metrics=ControllerMetrics(),
             recorder=EventRecorder(self, "ungater", instance="test", clock=SYSTEM),
             guard=Guard(SYSTEM, [].append),
             clock=SYSTEM,

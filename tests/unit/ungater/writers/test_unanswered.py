@@ -8,7 +8,7 @@ from support.owned import KEYS, make_pod, make_record
 from clock import SYSTEM
 from ungater.guard import Guard
 from ungater.jobs.pod_template import Added
-from ungater.metrics import Metrics
+from ungater.metrics import ControllerMetrics
 from ungater.writers.pods import PodWriter
 
 
@@ -25,7 +25,7 @@ class Client:
 
 async def test_it_is_not_quiet_while_the_api_server_has_yet_to_answer():
     """However long that takes: it has enough to do."""
-    client, metrics = Client(), Metrics()
+    client, metrics = Client(), ControllerMetrics()
     writer = PodWriter(
         client,
         KEYS,

@@ -83,7 +83,7 @@ def counted(layout, state, shape, most=20):
     """The same number from the batch."""
     fleet = Fleet()
     fleet.set(0, layout, state)
-    return int(fleet.counts(shape, most)[0])
+    return int(fleet.count_by_machine(shape, most)[0])
 
 
 @pytest.mark.parametrize("policy", [NONE, BEST, RESTRICTED])

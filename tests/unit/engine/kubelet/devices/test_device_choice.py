@@ -48,9 +48,9 @@ def exhaustive(graph, wanted, spare):
             if not any(graph.is_clique(joined | rest) for rest in more):
                 continue
         left = free & ~mask
-        closeness = (graph.weight(joined), graph.pairs_in_zone(joined))
+        closeness = (graph.weight_of_set(joined), graph.pairs_in_zone(joined))
         rules = (spare(left), *closeness) if wanted.mode == KEEP else (*closeness, spare(left))
-        rank = (*rules, graph.weight(left), graph.pairs_in_zone(left), tuple(-device for device in chosen))
+        rank = (*rules, graph.weight_of_set(left), graph.pairs_in_zone(left), tuple(-device for device in chosen))
         if best is None or rank > best[0]:
             best = rank, mask
     return None if best is None else best[1]
@@ -106,16 +106,16 @@ def test_random_graphs_with_what_a_pod_has_and_will_want(seed):
 def test_prefer_on_the_mesh_is_no_worse_than_the_peers(case):
     graph = published("v100-dgx1", pcie=MESH_PCIE)
     found = best_set(graph, mask_of(case["avail"]), case["n"], PREFER)
-    best = max(graph.weight(mask_of(chosen)) for chosen in combinations(case["avail"], case["n"]))
-    assert graph.weight(found) == best >= max(case["partition_score"], case.get("greedy_score", 0))
+    best = max(graph.weight_of_set(mask_of(chosen)) for chosen in combinations(case["avail"], case["n"]))
+    assert graph.weight_of_set(found) == best >= max(case["partition_score"], case.get("greedy_score", 0))
 
 
 def test_prefer_on_the_mesh():
     graph = published("v100-dgx1", pcie=MESH_PCIE)
     assert members(best_set(graph, 0xFF, 2, PREFER)) == (2, 3)
-    assert graph.weight(best_set(graph, 0xFF, 3, PREFER)) == 610
+    assert graph.weight_of_set(best_set(graph, 0xFF, 3, PREFER)) == 610
     assert members(best_set(graph, 0xFF, 4, PREFER)) == (0, 1, 2, 3)
-    assert graph.weight(best_set(graph, 0xFF, 4, PREFER)) == 1120
+    assert graph.weight_of_set(best_set(graph, 0xFF, 4, PREFER)) == 1120
 
 
 def test_require_is_one_clique_or_nothing():

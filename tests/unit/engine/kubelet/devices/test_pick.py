@@ -1,7 +1,7 @@
 import pytest
 from published_links import MESH_PCIE, published
 
-from engine.kubelet.device_manager import Refused, pick, pick_zones, wants_links
+from engine.kubelet.device_manager import DeviceRefusal, pick, pick_zones, wants_links
 from engine.kubelet.devices.choose import DeviceChoice
 from engine.kubelet.devices.links import mask_of
 from engine.kubelet.devices.xpu import XpuBoard, board
@@ -19,7 +19,7 @@ def wanted(count, free, mode="", **more):
 
 def test_require_says_how_large_the_largest_free_clique_is():
     assert pick(GPU, MESH, wanted(4, range(8), "require")) == 0b1111
-    assert pick(GPU, MESH, wanted(4, [0, 1, 2, 4, 5, 6], "require")) == Refused(
+    assert pick(GPU, MESH, wanted(4, [0, 1, 2, 4, 5, 6], "require")) == DeviceRefusal(
         "GpuLink", "needs 4 of nvidia.com/gpu in one NVLink clique, and the largest free one has 3"
     )
     assert pick(GPU, MESH, wanted(2, [3, 4], "require")).message.endswith("has 1")
@@ -57,9 +57,9 @@ def test_one_gpu_under_require_keeps_the_largest_clique():
     ],
 )
 def test_xpus_are_refused_by_their_rules(free, count, said):
-    assert pick(XPU, P800, wanted(count, free)) == Refused("XpuAllocation", said)
+    assert pick(XPU, P800, wanted(count, free)) == DeviceRefusal("XpuAllocation", said)
     numbers = (sum(card < 4 for card in free), sum(card >= 4 for card in free))
-    assert pick_zones(XPU, XpuBoard(), count, free=numbers, zones=3, mode="", whole=count) == Refused(
+    assert pick_zones(XPU, XpuBoard(), count, free=numbers, zones=3, mode="", whole=count) == DeviceRefusal(
         "XpuAllocation", said
     )
 
@@ -69,7 +69,7 @@ def test_xpus_are_chosen_by_their_rules():
     assert pick_zones(XPU, XpuBoard(), 2, free=(3, 4), zones=3, mode="", whole=2) == (2, 0)
     assert pick_zones(XPU, XpuBoard(), 2, free=(3, 4), zones=2, mode="", whole=2) == (0, 2)
     assert pick_zones(XPU, XpuBoard(), 8, free=(4, 4), zones=3, mode="", whole=8) == (4, 4)
-    assert isinstance(pick_zones(XPU, XpuBoard(), 8, free=(4, 4), zones=1, mode="", whole=8), Refused)
+    assert isinstance(pick_zones(XPU, XpuBoard(), 8, free=(4, 4), zones=1, mode="", whole=8), DeviceRefusal)
 
 
 def require_by_zone(graph, count, free, zones, whole=None):

@@ -42,7 +42,7 @@ def tasks_to_fill(wings, free, sizes=SIZES):
     ],
 )
 def test_the_documented_mtf(occupation, tasks, sizes):
-    free = P800.free(occupied(occupation))
+    free = P800.free_by_wing(occupied(occupation))
     assert mtf(free) == tasks
     assert fill(free) == sizes
 
@@ -57,8 +57,8 @@ def test_the_documented_mtf(occupation, tasks, sizes):
     ],
 )
 def test_the_documented_scores(before, after, delta, points):
-    free = P800.free(occupied(before))
-    taken = P800.free(occupied(before) & ~occupied(after))
+    free = P800.free_by_wing(occupied(before))
+    taken = P800.free_by_wing(occupied(before) & ~occupied(after))
     assert delta_mtf(free, taken) == delta
     assert score(delta) == points
 
@@ -87,7 +87,7 @@ def test_worked_examples(used, count, chosen, delta):
 @pytest.mark.parametrize(("used", "count"), [((0,), 8), ((0, 1, 2, 4, 5, 6), 2), ((0, 4), 4), (tuple(range(8)), 1)])
 def test_what_does_not_fit_is_refused(used, count):
     assert choose_cards(P800, 0xFF & ~mask_of(used), count) is None
-    assert best_split(P800.free(0xFF & ~mask_of(used)), count) is None
+    assert best_split(P800.free_by_wing(0xFF & ~mask_of(used)), count) is None
 
 
 @pytest.mark.parametrize("count", [0, 3, 5, 6, 7, 9, 16])
@@ -109,7 +109,7 @@ def test_every_state_of_eight_cards_is_chosen_as_exhaustive_search_would(wings):
     here = XpuBoard(wings)
     least = {free: tasks_to_fill(wings, free) for free in range(256)}
     for free, count in product(range(256), SIZES):
-        assert mtf(here.free(free)) == least[free]
+        assert mtf(here.free_by_wing(free)) == least[free]
         best = None
         for chosen in combinations(sorted(cards(free)), count):
             mask = mask_of(chosen)
@@ -154,10 +154,10 @@ def test_an_init_containers_cards_are_taken_again():
 def test_numbers_alone_give_the_same_verdict_and_change():
     for free in range(256):
         for count in SIZES:
-            found, split = choose_cards(P800, free, count), best_split(P800.free(free), count)
+            found, split = choose_cards(P800, free, count), best_split(P800.free_by_wing(free), count)
             assert (found is None) == (split is None)
             if found is not None:
-                assert found.delta == delta_mtf(P800.free(free), split)
+                assert found.delta == delta_mtf(P800.free_by_wing(free), split)
     assert best_split((1, 4), 2, within=(1, 0)) is None
     assert best_split((1, 4), 1, within=(0, 4)) == (0, 1)
 
