@@ -1,7 +1,7 @@
 """The victims of the highest S, by asking the kubelet of every node about every set of its victims.
 
-The paper's own way (seed 000, Table 5: FlexTopo without IMP), to be compared with: nobody but the simulator asks for it
-(`ChoiceRules.every_subset`).
+The way of the paper on FlexTopo (Table 5: FlexTopo without IMP), to be compared with: nobody but the simulator asks for
+it (`ChoiceRules.every_subset`).
 """
 
 from collections.abc import Sequence

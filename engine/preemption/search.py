@@ -1,6 +1,6 @@
 """The best victims for one pod among the pods of many nodes, exactly, without trying every set.
 
-After seed 000 (Algorithms 1 and 2, Equation 1), for guaranteed, best-effort and topology-blind preemptors.
+After the paper on FlexTopo (Algorithms 1 and 2, Equation 1), for guaranteed, best-effort and topology-blind preemptors.
 
 - *Sourcing* (`sourced`): of each block of each node the cheapest set of victims whose room, with what is free already,
   is large enough; the best first. Places come with bounds (`engine.preemption.roster`); the exact set of a place

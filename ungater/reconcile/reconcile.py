@@ -3,7 +3,7 @@
 Rules
 - No pod is ungated unless ``entry.slots`` is set, which happens only after the admission was stored.
 - Never more pods in a slice than its count: only free slots are given, and an expectation holds its slot.
-- Whatever keeps a pod gated is said on the Workload and as an event.
+- Whatever keeps a pod gated is said on the Workload; what somebody has to mend is an event too.
 - The same entry gives the same instructions, in the same order.
 - What has a Workload has a life (`ungater.reconcile.lifecycle`): it is admitted, and evicted. A job with a queue is
   unsuspended and suspended by us too; one without a queue is as its user has it.
