@@ -139,7 +139,7 @@ def _run(
 
 
 def _print_line(line: str) -> None:
-    stdout().print(line, markup=False, soft_wrap=True)
+    stdout().print(line, soft_wrap=True)
 
 
 async def change_all(

@@ -295,7 +295,7 @@ def _say_how_to_use(name: str) -> None:
 
 def _print_line(message: str) -> None:
     """One line for a person; longer than the terminal where a path in it is."""
-    stderr().print(message, markup=False, soft_wrap=True)
+    stderr().print(message, soft_wrap=True)
 
 
 def _folder(name: str) -> Path:

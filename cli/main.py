@@ -134,7 +134,7 @@ def main() -> None:
         app(prog_name=name)
     except Failure as failure:
         stderr().print("Error:", style="bold red", end=" ")
-        stderr().print(str(failure), markup=False, soft_wrap=True)
+        stderr().print(str(failure), soft_wrap=True)
         sys.exit(1)
     finally:
         gc.freeze()  # else Python looks for garbage in all of it as it ends: a fifth of a command's CPU

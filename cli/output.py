@@ -103,6 +103,6 @@ def messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
         kind = message.partition("(")[0]
         if kind != last_kind or clock.monotonic() - last_time > TELL_SECONDS:
             last_kind, last_time = kind, clock.monotonic()
-            console.print(message, markup=False, soft_wrap=True)
+            console.print(message, soft_wrap=True)
 
     yield tell

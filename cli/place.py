@@ -184,7 +184,7 @@ def command(
 def _read(files: Sequence[str]) -> list[FoundObject]:
     found, passed = manifests.read(files)
     if passed:
-        stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
+        stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", soft_wrap=True)
     return found
 
 
@@ -236,7 +236,7 @@ def report(
     maker = Maker(cache, cache.keys, namespace, timestamp(now), require_queue=require_queue, asked=asked)
     made = [maker.make_manifest(one) for one in found]
     for one, said in zip(made, heard, strict=False):  # none where the cluster is a snapshot
-        # Our own webhook's refusal is told in its own words; the API server's repeats them.
+        # Our own webhook's refusal is reported in its own words; the API server's repeats them.
         if said.refusal and not said.unfit and not one.denied:
             one.deny(f"the API server would refuse it: {said.refusal}", "")
         told = {_about(text) for text in one.warnings} - {""}
@@ -261,7 +261,7 @@ def report(
         raise Failure(str(error)) from None
     answers = [_refused_answer(one) for one in made if one.denied]
     warnings = {warning: None for one in accepted for warning in one.warnings}
-    # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
+    # Each group of a LeaderWorkerSet is a workload of its own, which is reported by its own name.
     written_as = {pod.metadata.uid: one for one in accepted if not one.leader_sets for pod in one.pods}
     # One for all answers: devices that one workload would get are not told again for the next.
     predictor = Predictor(cache.state)
@@ -346,7 +346,7 @@ def _pod_sets(
             count=part.count if part is not None else owned.count,
             policy=str(request.policy) if isinstance(request, ParsedRequest) else "",
             level=(request.level or "") if isinstance(request, ParsedRequest) else "",
-            # Ranks are told only where pods have them: else which pod goes where is open.
+            # Ranks are reported only where pods have them: else which pod goes where is open.
             ranked=owned.ranks is not None or any(rank_of(pod) is not None for pod in entry.pods.values()),
             per_pod=listed(convert.pod_requests(owned.template.spec)),
             flavor=part.flavor if part is not None else "",

@@ -54,7 +54,7 @@ def command(
         Path(out).write_bytes(gzip.compress(text, mtime=0) if out.endswith(".gz") else text)
     except OSError as error:
         raise Failure(f"cannot write {out}: {error.strerror}") from error
-    stderr().print(f"{len(items)} objects in {out}", markup=False, soft_wrap=True)
+    stderr().print(f"{len(items)} objects in {out}", soft_wrap=True)
 
 
 def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:

@@ -436,7 +436,7 @@ def right_parts(text: str) -> Settings:
     known: dict[str, Any] = {}
     for key, value in values.items():
         try:
-            # Beside those that are right so far, as some rules are about several settings together.
+            # Beside the ones that are right so far, as some rules are about several settings together.
             from_mapping(known | {key: value})
         except SettingsError:
             continue

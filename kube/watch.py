@@ -335,7 +335,7 @@ class Feed(Generic[T]):
                 self._undecodable(line, error, changes)
                 continue
             kind, obj = event.type, event.object
-            # One case: whether an object is new is told by the informer's store, which has the lists too.
+            # One case: whether an object is new is reported by the informer's store, which has the lists too.
             if kind == "MODIFIED" or kind == "ADDED":  # noqa: PLR1714 -- hot, and faster than a container
                 if self._kept is not None:
                     obj = self._kept.as_kept(obj, line)

@@ -84,7 +84,7 @@ class SettingsWatch:
         data, uid = found.get("data") or {}, found["metadata"].get("uid", "")
         text = data.get(KEY, "")
         if text != self._seen:
-            # Remembered before it is checked: a wrong text is told once, not at each look.
+            # Remembered before it is checked: a wrong text is reported once, not at each look.
             self._seen = text
             # In a thread: the first change imports the libraries that read settings, which would hold up the loop.
             change = await asyncio.to_thread(changed, self._used, text, self._given, os.environ, started=self._started)

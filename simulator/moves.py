@@ -38,7 +38,7 @@ class Mover:
 
     def record_placement(self, job: SimulatedJob, since: float) -> None:
         """A job's pods lie where they lie now; it was admitted ``since``."""
-        # What was known of where it lay is void, its turn among those that found no room included.
+        # What was known of where it lay is void, its turn among the ones that found no room included.
         self.forget_moves(job.key)
         if not job.stays:
             self._running[job.key] = since

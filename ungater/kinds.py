@@ -1,4 +1,4 @@
-"""The kinds of objects that the controller watches: one row each, and everything else loops over them.
+"""The kinds of objects that the controller watches, one row each.
 
 A row says what an object is read as, in which versions, what it is found by, what the cache does about a change, and
 what happens where a cluster does not serve the kind. Informers (`ungater.informers`), commands that read a cluster or a

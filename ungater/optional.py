@@ -258,7 +258,7 @@ class OptionalInformer(Generic[T]):
     async def _turn(self, there: Resource | None) -> None:
         if self._informer is not None and there != self.resource:
             log.info("no longer served", resource=str(self.resource))
-            # Stopped before anybody is told: handlers look into the store, which has to be empty by then.
+            # Stopped before anybody is reported: handlers look into the store, which has to be empty by then.
             gone = dict(self._informer.store)
             await self._stop()
             for key, last in gone.items():

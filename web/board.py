@@ -183,7 +183,7 @@ class Board:
 
     def set_slice(self, name: str, spec: Spec | None) -> None:
         """A ResourceSlice is there as it is published, or gone."""
-        # The old one goes first, and its host is told of: if the new one cannot be read, its devices must not stay.
+        # The old one goes first, and its host is reported of: if the new one cannot be read, its devices must not stay.
         self.changed_hosts |= self._devices.remove_slice(name)
         if spec is not None:
             self.changed_hosts |= self._devices.set_slice(name, spec)

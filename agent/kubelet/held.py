@@ -320,7 +320,7 @@ def with_last(answer: PodResources, last: PodResources | None, pods: Collection[
     """The answer; one without any pod is of a kubelet that starts: then the pods that still live are as they were."""
     if answer.pods or last is None:
         return answer
-    # Only those that still live: else the last answer would bring back what ended while the kubelet was away.
+    # Only the ones that still live: else the last answer would bring back what ended while the kubelet was away.
     living = {(pod.namespace, pod.name) for pod in pods if not pod.finished}
     return PodResources({key: held for key, held in last.pods.items() if key in living}, answer.allocatable)
 

@@ -79,7 +79,7 @@ class Predictor(msgspec.Struct):
         # A claim that all pods share is allocated once, for the first of them.
         for number in range(1 if ask.shared else count):
             claim = key if ask.shared else f"{key}/{node}/{number}"
-            # Asked twice about the same pods, the same devices are told.
+            # Asked twice about the same pods, the same devices are reported.
             uses = self._given.get(claim) or ledger.first_fit(node, ask)
             if uses is None:
                 break

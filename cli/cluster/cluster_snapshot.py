@@ -145,8 +145,8 @@ class _Objects:
         return bool(self._found.of(kind)) if kind in kinds.REPLICATED else kind not in self._found.unread
 
     def listed(self, kind: OptionalKind[Any]) -> bool:
-        # Where no API server serves rules, devices may carry taints that nobody here sees.
-        return kind is not kinds.TAINT_RULES or kind not in self._found.unread
+        # As the controller has it: where a kind is not read, nobody here sees what its objects would say.
+        return kind not in self._found.unread
 
     def workloads_reached(self) -> int:
         # Nothing is written here, so no write is ever awaited by its resourceVersion.

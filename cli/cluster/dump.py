@@ -236,7 +236,7 @@ def _position(text: bytes, document: int, item: int | None, path: str) -> tuple[
         for number, node in enumerate(yaml.compose_all(text, Loader=_Loader)):
             if number == document:
                 for step in steps:
-                    # A field that is missing has no place; the nearest one above it is told.
+                    # A field that is missing has no place; the nearest one above it is reported.
                     node = _node_below(node, step) or node  # noqa: PLW2901
                 return node.start_mark.line + 1, node.start_mark.column + 1
     except yaml.YAMLError:

@@ -39,7 +39,7 @@ async def settings_with_warning(client: Client) -> Settings:
     found, why = await asyncio.gather(settings(client), _absence(client))
     # Without an election there is no Lease, and under another name it is another one.
     if why and found.leader_election and found.lease_name == LEASE:
-        stderr().print(f"Warning: {why}", style="yellow", markup=False, soft_wrap=True)
+        stderr().print(f"Warning: {why}", style="yellow", soft_wrap=True)
     return found
 
 
@@ -72,7 +72,7 @@ async def settings(client: Client) -> Settings:
     read = in_use(found, NAMESPACE)
     if read.problem:
         line = f"Warning: {read.problem}; the last good settings count (`topogate doctor` says more)"
-        stderr().print(line, style="yellow", markup=False, soft_wrap=True)
+        stderr().print(line, style="yellow", soft_wrap=True)
     return read.settings
 
 

@@ -81,7 +81,7 @@ def read(files: Sequence[str]) -> tuple[list[FoundObject], list[str]]:
     found, passed, hint = list[FoundObject](), list[str](), ""
     for file in files:
         for one in dumps.objects_in(file):
-            # By group and kind alone: a version that nobody serves is told by the dry run at the API server.
+            # By group and kind alone: a version that nobody serves is reported by the dry run at the API server.
             if (one.api_group, one.kind) in KINDS:
                 found.append(one)
             else:

@@ -143,7 +143,7 @@ def _carried_out(found: DefragReport, kubeconfig: str | None, context: str | Non
     console = stderr()
 
     def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
     async def carry() -> bool:
         async with await Client.connect(kubeconfig, context) as client:

@@ -219,7 +219,7 @@ async def _wrong_level(stage: Stage) -> None:
     job = make_job("typo", 2, 1, (KEYS.required[0], "row"))
     print_paragraph("$ kubectl create -f typo.yaml")
     syntax(f"annotations:\n  {KEYS.required[0]}: row")
-    stdout().print(await asyncio.to_thread(_kubectl_create, stage.cluster, job), style="red", markup=False)
+    stdout().print(await asyncio.to_thread(_kubectl_create, stage.cluster, job), style="red")
 
 
 def _kubectl_create(cluster: LocalCluster, job: dict[str, Any]) -> str:

@@ -146,7 +146,7 @@ async def _wait(stage: Stage) -> None:
         raise Failure("a Job of team-a that would have to borrow got in before large-b")
     if again := [name for name, since in (await _evictions(stage)).items() if since != waited[name]]:
         raise Failure(f"{', '.join(again)} of team-a got the room that train-b left, and made room for large-b again")
-    # Those that wait have no pods that `check` could count.
+    # The ones that wait have no pods that `check` could count.
     stage.jobs.extend(["large-b", *await _running(stage, SIMS)])
     await stage.explain("large-b")
     print_paragraph(

@@ -121,4 +121,4 @@ def syntax(text: str) -> None:
     if console.is_terminal:
         console.print(Syntax(text, "yaml", background_color="default", padding=(0, 2)))
     else:
-        console.print(textwrap.indent(text, "  "), markup=False)
+        console.print(textwrap.indent(text, "  "))

@@ -61,7 +61,7 @@ def command(
 
 async def _examine(kubeconfig: str | None, context: str | None, namespace: str, clock: Clock = SYSTEM) -> list[Finding]:
     async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        # First, and on its own rights: a broken installation is told even where the rest may not be read.
+        # First, and on its own rights: a broken installation is reported even where the rest may not be read.
         seen = await installation.look_at(client, namespace)
         found = list(installation.judge(seen, clock.utc(), version("topogate")))
         try:
@@ -95,7 +95,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         held = HangingView(tuple(cache.entries.values()), dump.of(kinds.WORKLOADS), await _events(client), clock.now())
         given = devices.given_twice(cache.state)
         account = f"system:serviceaccount:{namespace}:{UNGATER}"
-        # Without a leader, missing Workloads follow from that, and only that is told.
+        # Without a leader, missing Workloads follow from that, and only that is reported.
         led = not absence(seen.lease, clock.utc())
         unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
         of_queues = queues.findings(cache.queues, cache.state.flavors)

@@ -154,7 +154,7 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
     found.lease = msgspec.convert(lease, Lease) if lease is not None else None
     found.secret = await _read(client, found, resources.SECRETS, found.settings.webhook_secret, namespace)
     if f"{resources.MUTATING_WEBHOOKS.kind} {render.WEBHOOK_CONFIGURATION}" not in found.missing:
-        # Without the configuration nothing is called, and the missing object is told already.
+        # Without the configuration nothing is called, and the missing object is reported already.
         found.trial = await try_webhook(client, found.settings.domain)
     return found
 
@@ -207,10 +207,10 @@ def judge(found: Installation, now: datetime, version: str) -> Iterator[Finding]
         return
     yield from _objects(found)
     yield from _check_pods(found, version)
-    # A fault is told once: what follows from it goes with it, and has no remedy of its own.
+    # A fault is reported once: what follows from it goes with it, and has no remedy of its own.
     if found.is_working("webhook"):
         certificates = list(_certificates(found, now))
-        # A wrong certificate makes the trial fail too: the cause is told, not both.
+        # A wrong certificate makes the trial fail too: the cause is reported, not both.
         yield from certificates or _trial(found)
     if found.is_working("ungater"):
         yield from _leader(found, now)

@@ -43,7 +43,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     parts: list[RenderableType] = [head]
     if result.moving:
         parts.append(Text(result.moving))
-    # The controller's condition may quote the refusal of the growth, which is told in full below.
+    # The controller's condition may quote the refusal of the growth, which is reported in full below.
     if result.hanging and (result.growth is None or result.growth.message not in result.hanging):
         parts.append(Text.assemble(("Not all of it runs", "bold yellow"), f"  {result.hanging}"))
     if result.queue is not None:

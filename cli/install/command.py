@@ -165,7 +165,7 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
         await _show(installation.apply(client, [obj for obj in objects if obj not in calls], dry_run=dry_run))
     if dry_run:
         if made is not None:
-            stdout().print(str(await flavors.applied(client, made, dry_run=True)), markup=False)
+            stdout().print(str(await flavors.applied(client, made, dry_run=True)))
         stdout().print("Nothing was changed: this was a dry run.")
         return
     if wish.webhook_url:
@@ -181,7 +181,7 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
         # Even with --no-wait: the flavor below is of a kind that the API server has to serve first.
         await waiting.wait_established(client, seconds or WAIT_SECONDS)
     if made is not None:
-        stdout().print(str(await flavors.applied(client, made, dry_run=False)), markup=False)
+        stdout().print(str(await flavors.applied(client, made, dry_run=False)))
     if seconds and not wish.webhook_url:
         with progress("Waiting for the pods"):
             await _wait_available(client, options, seconds, called=not calls)
@@ -289,7 +289,7 @@ def _with_client(
 
 async def _show(steps: AsyncIterator[InstallStep]) -> None:
     async for step in steps:
-        stdout().print(str(step), markup=False)
+        stdout().print(str(step))
 
 
 def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
@@ -310,20 +310,17 @@ def _next_steps(options: render.InstallOptions, flavor: dict[str, Any] | None) -
     stdout().print(
         f"Topogate is installed in namespace {options.namespace}. Its request annotations are {options.domain}/...\n"
         f"Next: {next_step}",
-        markup=False,
         soft_wrap=True,
     )
     if options.webhook_url:
         stdout().print(
             f"Nothing of it runs in the cluster: start `topogate webhook`, which {options.webhook_url} leads to, and\n"
             "`topogate ungater` beside it: docs/install.md, Components beside the cluster.",
-            markup=False,
         )
     if options.kueue:
         stdout().print(
             "Kueue asks Topogate for a place where its ClusterQueues name an AdmissionCheck with\n"
             "controllerName topogate.dev/topology: docs/kueue.md.",
-            markup=False,
         )
 
 
@@ -337,7 +334,7 @@ def _confirm(planned: list[InstallStep], stored: dict[str, int], waiting_ones: I
     """Ask, after what would be lost. Raises Failure where the answer is no, or nobody answers."""
     count = sum(step.outcome == "deleted" for step in planned)
     for line in waiting_ones:
-        stderr().print(line, markup=False, soft_wrap=True)
+        stderr().print(line, soft_wrap=True)
     held = ", ".join(f"{number} {plural}" for plural, number in stored.items() if number)
     kinds = f", and with the kinds what is stored in them: {held or 'nothing'}" if stored else ""
     try:
@@ -368,6 +365,6 @@ def _report(
     if ungated:
         stdout().print(f"{len(ungated)} pods were ungated and run anywhere.")
     for line in left_objects.lines(left, ungated=ungate, before=before):
-        stderr().print(line, markup=False, soft_wrap=True)
+        stderr().print(line, soft_wrap=True)
     if before:
         stdout().print("Nothing was changed: this was a dry run.")

@@ -162,7 +162,7 @@ async def installed(client: Client, namespace: str, domain: str = "") -> render.
     await _only_there(client, namespace)
     found = await settings_of(client, namespace)
     made = render.InstallOptions(domain=domain or (found.settings if found else settings).domain, namespace=namespace)
-    # For an uninstall all parts count; those that are not there are passed over.
+    # For an uninstall all parts count; the ones that are not there are passed over.
     return replace(made, agent=True, kueue=True, metrics_authentication=True)
 
 

@@ -109,7 +109,7 @@ async def left_behind(client: Client, domain: str) -> Left:
     with suppress(NotFound):
         jobsets = await client.list(JOB_SETS, type=_Job)
     by_kind: dict[str, list[_Job]] = {
-        # Jobs of a JobSet are told as that: its controller would set back what is patched on them.
+        # Jobs of a JobSet are reported as that: its controller would set back what is patched on them.
         JOBS.kind: [job for job in jobs if _is_unfinished(job) and not _is_of_a_jobset(job)],
         JOB_SETS.kind: [jobset for jobset in jobsets if _is_unfinished(jobset)],
     }

@@ -145,7 +145,7 @@ def report(reading: QueueReading, namespace: str | None = None, name: str | None
     }
     missing = [one for one in shown if one not in queues.quotas.queues]
     if missing:
-        # A LocalQueue that leads nowhere is there all the same: it is told before "no such queue".
+        # A LocalQueue that leads nowhere is there all the same: it is reported before "no such queue".
         raise Failure(lost.get((namespace or "", name or "")) or _missing(reading, missing[0], namespace))
     if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
@@ -261,7 +261,7 @@ def _waiting(reading: QueueReading, name: str, only: set[tuple[str, str]] | None
     entries = reading.queues.entries
     places = {key: place for place, key in enumerate(reading.queues.waiting(name), 1)}
     here = [
-        # False sorts first: those that only wait for their victims stand before the line.
+        # False sorts first: the ones that only wait for their victims stand before the line.
         (entry.phase is not Phase.NOMINATED, places.get(key, len(places) + 1), entry.order, key)
         for key, entry in entries.items()
         if entry.phase is not Phase.ADMITTED and not is_growth(key) and _led_to(reading, key) == name

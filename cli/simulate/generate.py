@@ -51,4 +51,4 @@ def command(
             write(found, stream)
     except OSError as error:
         raise Failure(f"cannot write {out}: {error.strerror}") from error
-    stderr().print(f"{len(found)} jobs in {out}", markup=False, highlight=False)
+    stderr().print(f"{len(found)} jobs in {out}", highlight=False)

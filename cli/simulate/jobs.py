@@ -75,7 +75,7 @@ def _trace(file: JobFile, cluster: SimulatedCluster) -> Sequence[SimulatedJob]:
 
 def _print_notes(file: JobFile, notes: Iterable[str]) -> None:
     for note in notes:
-        stderr().print(f"{file.name}: {note}", markup=False, soft_wrap=True)
+        stderr().print(f"{file.name}: {note}", soft_wrap=True)
 
 
 def _manifests(file: str, cluster: SimulatedCluster, known: SimulationInput, duration: float) -> Sequence[SimulatedJob]:

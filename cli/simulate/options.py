@@ -133,7 +133,7 @@ def site_of(cluster: SimulatedCluster) -> JobSite:
 def _unit(allocatable: Amounts, parts: int) -> Amounts:
     # Jobs that ask for all of a node's CPU would never fit beside a DaemonSet.
     spared = {name: allocatable.get(name, 0) * (SPARE - 1) // SPARE for name in ("cpu", "memory")}
-    # Whole CPUs and GiB: pods with whole CPUs are those that a kubelet pins.
+    # Whole CPUs and GiB: pods with whole CPUs are the ones that a kubelet pins.
     cpu, memory = spared["cpu"] // parts // 1000 * 1000, (spared["memory"] // parts >> 30) << 30
     if not cpu or not memory:
         raise Failure(f"a server is too small to be shared by {parts} jobs: expected at least {parts} CPUs and GiB")

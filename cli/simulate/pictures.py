@@ -62,7 +62,7 @@ def draw(folder: Path, results: Sequence[Result], formats: Sequence[str]) -> Non
             # An SVG has the time of drawing in it otherwise, and differs at each run.
             metadata = {"Date": None} if form == PictureFormat.SVG else {}
             each.savefig(folder / f"{name}.{form}", dpi=130, metadata=metadata)
-    stderr().print(f"{len(drawn) * len(formats)} pictures are in {folder}", markup=False, soft_wrap=True)
+    stderr().print(f"{len(drawn) * len(formats)} pictures are in {folder}", soft_wrap=True)
 
 
 def _servers(figure: "Figure", result: Result) -> None:

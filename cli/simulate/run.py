@@ -397,4 +397,4 @@ def _write_tables(folder: Path, results: Sequence[Result]) -> None:
             write_jobs(result, stream)
         with (folder / f"series-{result.policy.name}.csv").open("w", newline="") as stream:
             write_series(result, stream)
-    stderr().print(f"jobs and series are in {folder}", markup=False, soft_wrap=True)
+    stderr().print(f"jobs and series are in {folder}", soft_wrap=True)

@@ -153,7 +153,7 @@ def last_word(key: str) -> str:
     return re.split(r"[/._-]", key)[-1].lower()
 
 
-# By which labels the nodes of a flavor are told from others, the first that fits.
+# By which labels the nodes of a flavor are distinguished from others, the first that fits.
 GROUPS: Final = (
     "cloud-provider.com/node-group",
     "cloud.google.com/gke-accelerator",

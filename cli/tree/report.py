@@ -117,7 +117,7 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
     trees = [tree for name in names if (tree := state.tree(name)) is not None and _has_level(tree, wish)]
     if not trees:
         _fail(state, names, wish)
-    # Of all flavors, also those that are not shown: a node of another flavor is not outside.
+    # Of all flavors, also the ones that are not shown: a node of another flavor is not outside.
     placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
     views = tuple(_flavor(cache, tree, wish, resources, asks) for tree in trees)
     lacking = {name for view in views for name in view.lacking}

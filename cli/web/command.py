@@ -153,7 +153,7 @@ def _of_files(snapshot: list[str], wish: "Wish") -> None:
     found = running.of_files(snapshot, settings)
     if wish.out is not None:
         running.write(wish.out, found, settings, cluster=wish.cluster)
-        stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
+        stderr().print(f"open {wish.out} in a browser", soft_wrap=True)
         return
     _run(running.serve_files(found, settings, wish, _stop_event, _print_address), wish)
 
@@ -164,7 +164,7 @@ def _of_cluster(settings: Settings, wish: "Wish", kubeconfig: str | None, contex
     if wish.out is not None:
         found = running.taken_now(kubeconfig, context, settings)
         running.write(wish.out, found, settings, cluster=wish.cluster or running.name_of(kubeconfig, context))
-        stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
+        stderr().print(f"open {wish.out} in a browser", soft_wrap=True)
         return
     from cli import logs  # late: it configures logging, which other commands leave alone
     from cli.reaching import failure
@@ -197,4 +197,4 @@ def _stop_event() -> asyncio.Event:
 
 
 def _print_address(url: str) -> None:
-    stdout().print(f"The page is at\n\n  {url}\n\nuntil Ctrl-C.", markup=False, soft_wrap=True)
+    stdout().print(f"The page is at\n\n  {url}\n\nuntil Ctrl-C.", soft_wrap=True)

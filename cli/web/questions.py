@@ -237,7 +237,7 @@ def _placed(answer: Json, sight: Sight) -> Json:
     answer["relief"] = _relief(answer["relief"], sight)
     answer["victims"] = [_veil_victim(victim, sight) for victim in answer["victims"]]
     answer["room"] = _rooms(answer["room"], sight)
-    # Anybody may ask as if he were in a namespace: what is there is told only to those who may see it.
+    # Anybody may ask as if he were in a namespace: what is there is reported only to those who may see it.
     own = sight.may_name(answer["namespace"])
     if sight.namespaces is not None and not (own and answer["reason"] in _OF_ITSELF):
         answer["message"] = UNTOLD

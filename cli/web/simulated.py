@@ -220,6 +220,6 @@ def write(path: Path, found: Sequence[tuple[Result, Recording]]) -> list[Path]:
             name.write_bytes(export.moving(recording.film, recording.first, recording.queues, curves(result)))
         except OSError as error:
             raise Failure(f"cannot write {name}: {error.strerror}") from error
-        stderr().print(f"open {name} in a browser", markup=False, soft_wrap=True)
+        stderr().print(f"open {name} in a browser", soft_wrap=True)
         written.append(name)
     return written

@@ -67,7 +67,7 @@ def write(
     errors = [one for one in given if isinstance(one, ErrorAnswer)]
     if output is LinesFormat.TABLE and compared:
         for error in errors:
-            stderr().print(error.error, style="red", markup=False)
+            stderr().print(error.error, style="red")
     else:
         emit(given, OutputFormat(output), table=_table(headings, given, row))
     return len(errors)

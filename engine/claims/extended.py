@@ -190,7 +190,7 @@ def _of_container(
         count -= part.count
         if count <= 0:
             return None, mappings
-    # The index counts the container's resources in order, also those that are no devices.
+    # The index counts the container's resources in order, also the ones that are no devices.
     name = f"container-{index}-request-{sorted(container.requests).index(resource)}"
     mappings.append(RequestMapping(container.name, resource, name))
     return _Part(name, count), mappings

@@ -28,7 +28,7 @@ from engine.reasons import Reason
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
 PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
 _NOTHING: Final[frozenset[str]] = frozenset()
-# Of the filters, those that may let a node in again by themselves.
+# Of the filters, the ones that may let a node in again by themselves.
 PASSING: Final = frozenset({Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.OTHER_COMPUTE_DOMAIN})
 # With 1% of 5,000 nodes changed, a correction takes 80 to 210 us and a new count 45 to 80 us.
 _SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time that merging changes takes

@@ -337,7 +337,7 @@ class Nodes:
         order = self._in_order(members.values())
         moves = np.full(self.table.size, -1, np.int64)
         old = np.fromiter((record.index for record in order), np.int64, len(order))
-        # A permutation empties the log, after which every count is made anew, so it is left out where nothing moves.
+        # A permutation empties the log, after which every count is made again, so it is left out where nothing moves.
         if len(order) != self.table.size or not np.array_equal(old, np.arange(len(order))):
             self.table.permute(old)
             self.numa.permute(old)

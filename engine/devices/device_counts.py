@@ -146,7 +146,7 @@ class DeviceCounts:
     def count_by_node(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
         """By table index, how many more pods fit each node. Do not modify; it holds until the next question."""
         budget, kind = budget or Budget(CALL_STEPS), self._kinds.counted(ask)
-        # Beside those that wait, which devices they get matters, and not only how many.
+        # Beside the ones that wait, which devices they get matters, and not only how many.
         found = self._divided(kind, self._now, budget) if not self._nodes.awaited() else None
         if found is not None:
             return found

@@ -171,7 +171,7 @@ class Kind:
         """
         if self.is_refused:
             return 0
-        # Also those that wait: their expressions run in the same search.
+        # Also the ones that wait: their expressions run in the same search.
         if not all(kind.begin_counting(whole) for kind in (self, *(kind for kind, _ in waiting))):
             return None
         look = self.state_class(node)
@@ -182,7 +182,7 @@ class Kind:
             )
         if found is None or not waiting:
             return found
-        # Pods of this kind that wait are like those that ask: they take their part of the count, in whatever order.
+        # Pods of this kind that wait are like the ones that ask: they take their part of the count, in whatever order.
         same = sum(count for kind, count in waiting if kind is self)
         most, others = found - same, [(kind, count) for kind, count in waiting if kind is not self]
         if most <= 0 or not others:

@@ -240,7 +240,7 @@ class DeviceLedger:
         """
         found = self.counting.count_by_node(ask)
         # A pod with a wish for zones shares a node with no others that wait. One without a wish is kept off nodes only
-        # by those that have one.
+        # by the ones that have one.
         others = self.waiting.nodes_with_waiting() if ask.aligned else self.waiting.aligned
         late = [name for name in others if self._out_of_turn(name, ask)]
         return bar_nodes(found, [at for name in late if (at := self._places.index(name)) is not None])
@@ -256,7 +256,7 @@ class DeviceLedger:
 
     def _count_on_node(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
         kind = self._kind_at(name, ask)
-        # The claim is promised to this node already: its devices are counted among those that wait, and once.
+        # The claim is promised to this node already: its devices are counted among the ones that wait, and once.
         if kind is None or (ask.shared and ask in self.waiting.waiting_on_node(name)):
             return UNLIMITED
         # While victims are thought away, states come up that no cluster is in. Their cost gives no kind up.

@@ -136,7 +136,7 @@ class CpuRoom:
         """Take CPUs for a container."""
         kubelet = self.layout.kubelet
         if kubelet.full_pcpus_only:
-            # Free CPUs alone, without those that are lent: the kubelet checks the whole node and ignores what init
+            # Free CPUs alone, without the ones that are lent: the kubelet checks the whole node and ignores what init
             # containers give back. Init 20 and app 20 of 34 free CPUs are refused.
             whole = (self.free & ~self.cpus.reserved_cores).bit_count()
             refused = _whole_cores(count, self.cpus.threads, whole)

@@ -357,7 +357,7 @@ def _best_rest(left: dict[int, int], members: list[int], rest: int, group: int) 
                         over -= group
                 if over == before:
                     break
-            # Over all zones with free CPUs, not only over those that are chosen: the node stays even.
+            # Over all zones with free CPUs, not only over the ones that are chosen: the node stays even.
             balance = _deviation(list(after.values()))
             if not over and balance < best[0]:
                 best = balance, subset

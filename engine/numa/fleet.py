@@ -292,7 +292,7 @@ class Fleet:
             return 0
         found = answer.exact.get(at)
         if found is None:
-            # States come and go with the pods: those that are gone are never asked for again.
+            # States come and go with the pods: the ones that are gone are never asked for again.
             if len(answer.exact) > MEMO_KEPT:
                 answer.exact.clear()
             if answer.question is Question.ALIGNMENT:

@@ -296,7 +296,7 @@ class NumaLedger:
         if self._new:
             self._new = False
             self._pending |= dict.fromkeys(self._reserved.keys())
-        # Slots that have zones come before those that have none.
+        # Slots that have zones come before the ones that have none.
         # The order of nodes does not matter: they are independent.
         while self._doubtful:
             self._review(self._doubtful.popitem()[0])

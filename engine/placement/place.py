@@ -43,7 +43,7 @@ def place(state: ClusterState, request: WorkloadRequest) -> Placement | Refusal:
         outcome = _place_all(state, request, order)
         if isinstance(outcome, Placement):
             return outcome
-        # Of all refusals the one of the request order is told: it is the order that the user wrote.
+        # Of all refusals the one of the request order is reported: it is the order that the user wrote.
         first = first or outcome
     assert first is not None  # noqa: S101  (there is at least one order)
     return first

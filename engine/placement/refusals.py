@@ -21,7 +21,7 @@ from engine.placement.slices import in_words
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 
-# How close a refusal is to a placement, closest first: of several flavors' refusals the closest is told.
+# How close a refusal is to a placement, closest first: of several flavors' refusals the closest is reported.
 GRAVITY: Final = (
     Reason.NUMA_ALIGNMENT,
     Reason.DOES_NOT_FIT,
@@ -198,7 +198,7 @@ def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> R
     tree, room = fit.tree, int(growth.count_room(rank, domain).sum())
     nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
     has = nodes if rank == ANYWHERE else f"{domain_in_words(tree.path(rank, domain))} takes"
-    # The question is about the pods that are to come, so what is missing is told for these alone.
+    # The question is about the pods that are to come, so what is missing is reported for these alone.
     alone = replace(fit, pod_set=structs.replace(pod_set, count=by))
     found = domain_fit(state, tree, alone.pod_set, fit.room, rank, domain)
     text = f"{head}: {has} {room} more{_explain_shortage(alone, found, 'lack' if rank == ANYWHERE else 'lacks')}"

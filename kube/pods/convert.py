@@ -247,7 +247,7 @@ def _repelling(wire: objects.PodAffinity | None, labels: Mapping[str, str], name
     found = wire.required_during_scheduling_ignored_during_execution if wire else None
     if found is None or len(found) <= MOST_TERMS:
         return _pod_terms(wire, labels, namespace)
-    # The host's key is never one of those that are cut.
+    # The host's key is never one of the ones that are cut.
     keys = sorted({term.topology_key for term in found}, key=lambda key: (key != HOSTNAME_LABEL, key))
     return tuple(
         PodTerm(topology_key=key, selector=(), unsupported="such a large number of terms") for key in keys[:MOST_TERMS]

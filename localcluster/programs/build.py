@@ -97,7 +97,7 @@ KUBELET = "kubelet"
 TARGETS = (
     Target("controlplane", {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS}, _KUBERNETES_FLAGS),
     Target("controlplane", {"etcd": "go.etcd.io/etcd/server/v3"}),
-    # Their modules pin what the control plane's does, so that Go compiles little anew: a minute after it for all.
+    # Their modules pin what the control plane's does, so that Go compiles little again: a minute after it for all.
     Target("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Target("kubelet", {KUBELET: f"k8s.io/kubernetes/cmd/{KUBELET}"}, _KUBERNETES_FLAGS),
     Target("helm", {"helm": f"{_HELM}/cmd/helm"}, _HELM_FLAGS),

@@ -160,7 +160,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
         _grow_before(state, queues, shield, later, growers, made)
         _grow(state, queues, shield, growers.least_recent(later), made)
     # 8. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
-    #    those that were just admitted may be victims.
+    #    the ones that were just admitted may be victims.
     # Woken once, after all turns: an admission in the middle would
     # wake groups that had their turn, and they would have another.
     granted = [one.grant for one in made.admitted]

@@ -51,7 +51,7 @@ class Shield(msgspec.Struct, frozen=True):
 
     def _put_off(self, key: str, error: Exception) -> None:
         queues, entry = self.queues, self.queues.entries.get(key)
-        # No workload has this key (any more), so there is nothing to put off; the error is told all the same.
+        # No workload has this key (any more), so there is nothing to put off; the error is reported all the same.
         if entry is None:
             self.failed.append(Failed(key, error, self.now))
             return

@@ -66,7 +66,7 @@ class PendingWorkloads:
             return
         self.remove_entry(entry)
         # Joined also where it waits in a line: if nobody looks at it in the
-        # coming cycle, it gets the reason of those that it waits behind.
+        # coming cycle, it gets the reason of the ones that it waits behind.
         self.news.join_party(entry.workload.key, of_namespace(entry.workload.key))
         if stuck is not None:
             entry.get_stuck(queue, stuck)

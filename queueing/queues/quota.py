@@ -148,7 +148,7 @@ class Quotas:
     def mark_leaving(self, *workloads: str, leaving: bool = True) -> None:
         """Mark holders as victims on their way out, or as such that stay after all."""
         held = self.held
-        # Those that stand so already are left out, so that the undo turns back only what changed.
+        # The ones that stand so already are left out, so that the undo turns back only what changed.
         changed = {key: old for key in workloads if (old := held.get(key)) is not None and old.leaving != leaving}
         for workload, old in changed.items():
             held[workload] = Held(old.queue, old.amounts, leaving, old.non_preemptible)
@@ -230,7 +230,7 @@ class Quotas:
         left = self._available(queue, key)
         if not non_preemptible:
             return left
-        # Those that stay count, whoever else borrows: borrowers of its
+        # The ones that stay count, whoever else borrows: borrowers of its
         # queue are evicted for one that is within the nominal quota.
         return min(left, max(0, self.nominal(queue, key) - self._non_preemptible.get(queue, {}).get(key, 0)))
 

@@ -122,7 +122,7 @@ class Sweeper:
                 ):
                     self._requeue(uid)
             for name, look in self._sweeps.items():
-                # A look that fails is told, and ends neither the loop nor the other looks.
+                # A look that fails is reported, and ends neither the loop nor the other looks.
                 with self._guard("sweep", name):
                     look()
 

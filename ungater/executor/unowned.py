@@ -61,7 +61,7 @@ class UnownedWorkloads:
     def to_remove(self, workloads: Iterable[WorkloadObject], now: float) -> list[WorkloadObject]:
         """Those that are to be removed; to be called now and then with all that there are."""
         found = [one for one in workloads if self._is(one)]
-        # Only those that are nobody's now: one that was somebody's in between begins its time again.
+        # Only the ones that are nobody's now: one that was somebody's in between begins its time again.
         self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in found}
         return [one for one in found if now - self._since[one.metadata.uid] >= AFTER]
 

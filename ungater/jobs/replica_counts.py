@@ -154,7 +154,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
             for one in pod_sets
         ]
         wanted = {name: count for name, count in full.items() if name != LAUNCHER or self.launcher is None}
-        # Each kind by itself: too many pods of one do not stand in for those that another lacks.
+        # Each kind by itself: too many pods of one do not stand in for the ones that another lacks.
         found = sum(min(there[name] + done[name], count) for name, count in wanted.items())
         total = sum(wanted.values())
         if placed or found >= total:

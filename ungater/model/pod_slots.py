@@ -212,7 +212,7 @@ def tally(
         else:
             _count_ungated(result, slots, pod, members, rank, ours=_marked(pod, mark, workload))
     for index, inside in members.items():
-        # During a move those that end already make the room: no further pod has to go for it.
+        # During a move the ones that end already make the room: no further pod has to go for it.
         ends = result.ends.get(index, 0) if first is not None else 0
         surplus = result.used[index] - ends - slots.slots[index].count
         if surplus > 0:

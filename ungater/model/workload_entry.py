@@ -456,7 +456,7 @@ class WorkloadEntry(msgspec.Struct):
             not finished(pod) and not ((sent := expectations.get(pod.metadata.uid)) is not None and sent.gone)
             for pod in self.pods_of_pod_set(pod_set)
         )
-        # Barred pods are gated, so each of them is among those that were found.
+        # Barred pods are gated, so each of them is among the ones that were found.
         return found - self.barred.get(pod_set.name, 0)
 
     def count_of(self, pod_set: PodSetView) -> int:

@@ -88,7 +88,7 @@ class ClaimTurns:
         ``coming``: by their keys, those on their way. ``late``: it has waited long enough for those.
         """
         pods = self._state.pods
-        # Those that have no devices yet: what they ask for is charged to them until then.
+        # The ones that have no devices yet: what they ask for is charged to them until then.
         without = sum(name not in pods or pods[name].devices is not None for name in coming)
         zones = self._state.cluster.claim_zones
         found = zones.forecast(held.node, ask, held.shape, free, (len(coming), without))

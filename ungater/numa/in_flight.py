@@ -306,7 +306,7 @@ class InFlightPods:
             other = self._entry_of(workload)
             if other is None or other is entry or turn_of(other) > mine:
                 continue
-            # Those that were let go are among `coming` already.
+            # The ones that were let go are among `coming` already.
             let_go = sum(seen.entry is other and seen.shape == shape for seen in coming.values())
             shapes += [shape] * (count - let_go)
         if not shapes:

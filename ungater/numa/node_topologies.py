@@ -103,7 +103,7 @@ class NodeTopologies:
             self.described.pop(name, None)
         else:
             self.described[name] = now
-        # Exporters write again and again: the same problem is told once.
+        # Exporters write again and again: the same problem is reported once.
         if (now.problems, now.disagreements) != (before.problems, before.disagreements):
             self._tell(name, before, now)
         # Taken out first: a node of which the kubelet's ids are no longer known is no longer predictable.

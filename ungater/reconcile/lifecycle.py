@@ -295,7 +295,7 @@ def _pods_to_leave(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
     ]
     if evicted is None or entry.slots_in or entry.job.suspended or not entry.job.suspendable:
         return bound
-    # Younger pods replace those that were evicted: they come for as long as the job is not suspended.
+    # Younger pods replace the ones that were evicted: they come for as long as the job is not suspended.
     return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
 
 

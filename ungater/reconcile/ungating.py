@@ -142,7 +142,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
             else resize(entry, counted, asked, now, rules)
         ),
         *(
-            # One reason is told at a time: two would replace each other in PodsReady at every look.
+            # One reason is reported at a time: two would replace each other in PodsReady at every look.
             _say_mixed(entry, made, now)
             or _say_why(entry, barred, rules, now)
             or _say_volumes(entry, looks, now)

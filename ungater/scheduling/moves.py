@@ -254,7 +254,7 @@ class Moves:
         that was: than it is to be), and who goes as a whole comes back as a whole. After that see `give_up_move`.
         """
         pods, said, late = list(pods), _move_condition(entry), self._seconds_left(entry) <= 0
-        # Before the time is over, those that end already are taken to go.
+        # Before the time is over, the ones that end already are taken to go.
         grant = old_places.restored(self._cache, entry, [*pods, *(self._lingering(ending) if late else ())])
         if grant is None or entry.grant is None or said is None:
             return False

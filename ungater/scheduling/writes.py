@@ -106,7 +106,7 @@ class Writes:
         except KubeError as error:
             self._failed(entry, error, grows=grows)
         else:
-            # What was decided anew while it was written is not undone by this answer, which is taken over as news.
+            # What was decided again while it was written is not undone by this answer, which is taken over as news.
             if self._stands(entry, grant, grows=grows):
                 stored()
                 return True

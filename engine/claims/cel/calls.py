@@ -75,7 +75,7 @@ def _pattern_of(node: Term, expression: Compiled) -> Compiled:
 
     def run(frame: Frame) -> Value:
         found = expression.run(frame)
-        # Anything else is told by the overload that does not match it, and need not be hashable.
+        # Anything else is reported by the overload that does not match it, and need not be hashable.
         if type(found) is str:
             frame.note_pattern(found)
         return found

@@ -49,7 +49,7 @@ def count_beside(
                     steps.append((kind, now[*place[:index], place[index] - 1, *place[index + 1 :]]))
             states = _after(steps) if steps else {_key(in_use): in_use}
             if states is None:
-                # With ``more`` pods some order fails; also with none, if those that wait do not all get theirs.
+                # With ``more`` pods some order fails; also with none, if the ones that wait do not all get theirs.
                 return max(more - 1, 0)
             now[place] = states
         before = now

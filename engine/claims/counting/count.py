@@ -97,7 +97,7 @@ class ClaimCounter:
                 if node is not before:
                     counts[index] = self.count_on(node, budget)
             self._counts = counts
-        # Empty where the budget ended, so that the next call counts every node and not only those that changed.
+        # Empty where the budget ended, so that the next call counts every node and not only the ones that changed.
         self._nodes = given if budget.left >= 0 else []
         return self._counts
 

@@ -257,7 +257,7 @@ class DeviceSearch:
         lookup = partial(request.attribute, one, self.budget)
         for added, rule in enumerate(claim.rules):
             if not rule.add(request.base, request.full_name, lookup):
-                # Only those that were added. A rule's `remove` takes back its last device, whichever that is.
+                # Only the ones that were added. A rule's `remove` takes back its last device, whichever that is.
                 for before in reversed(claim.rules[:added]):
                     before.remove(request.base, request.full_name)
                 return False

@@ -118,7 +118,7 @@ class CommonDemand:
         own = [one for found, _ in mine for one in found.sets]
         least = UNLIMITED
         for one in others | {devices} if kept else others:
-            # Those that share the claim are counted among what is wanted. For one more of them it is no competition.
+            # The ones that share the claim are counted among what is wanted. For one more of them it is no competition.
             promised = sum(each for drawn, each in own if not drawn.isdisjoint(one))
             least = min(least, len(one) - self.count_held(one) - self._wanted.demand_for_devices(one) + promised)
         return max(least, 0)

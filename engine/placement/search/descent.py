@@ -78,7 +78,7 @@ class Descent(msgspec.Struct):
             return tight, True
         children = self.tree.children[steps[0]]
         below = ranges(children[chosen], children[chosen + 1])
-        # As many domains at the first step as the tight route, but those that are worth most to the next step.
+        # As many domains at the first step as the tight route, but the ones that are worth most to the next step.
         loose = self.route(below, steps[1:], tight=False, upper=(len(chosen),))
         found = loose if loose.cost < tight.cost else tight
         return found, found.cost <= bound

@@ -99,7 +99,7 @@ class Orphans:
         for pod in entry.pods.values():
             if self.let_go_for(pod) in {None, entry.job.workload}:
                 yield entry.pod_set_of(pod), pod
-        # Those that left and keep their places are paid for like the workload's own.
+        # The ones that left and keep their places are paid for like the workload's own.
         yield from entry.left.values()
 
     def _takes_of(self, entry: WorkloadEntry, pod: Pod) -> Held | None:
