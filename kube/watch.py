@@ -17,13 +17,13 @@ from contextlib import aclosing
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-import aiohttp
 import msgspec
 import structlog
 
 from clock import SYSTEM, Clock
 from kube.client import PAGE, Client
 from kube.connection.answers import Page
+from kube.connection.lean_aiohttp import aiohttp
 from kube.connection.nesting import deep
 from kube.connection.transport import backoff
 from kube.errors import (

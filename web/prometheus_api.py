@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-import aiohttp
 import msgspec
+
+from kube.connection.lean_aiohttp import aiohttp
 
 SECONDS: Final = 10.0  # for a query
 MOST_BYTES: Final = 4 << 20

@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import quote_plus
 from weakref import WeakSet
 
-import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from clock import SYSTEM, Clock
 from kube.connection.config import Connection
+from kube.connection.lean_aiohttp import aiohttp
 from kube.errors import (
     AnswerTooLarge,
     ApiError,
