@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from agent import graph, observed, status, zones
 from agent.background import in_thread
-from agent.flex_topo import FlexTopo
 from agent.kubelet.held import KubeletPod, KubeletReading, KubeletState, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import gpus, sysfs
@@ -41,6 +40,7 @@ from kube.events import EventRecorder, reference
 from kube.informer import Event, Informer
 from kube.kept import KeptParts
 from kube.resources import NODES, PODS
+from kube.topologies import WholeFlexTopo
 
 log = structlog.get_logger()
 
@@ -296,9 +296,9 @@ class NodeAgent:
         self._told = faults
 
 
-def _devices_of(found: FlexTopo | None) -> dict[str, dict[str, tuple[int, ...]]]:
+def _devices_of(found: WholeFlexTopo | None) -> dict[str, dict[str, tuple[int, ...]]]:
     """The devices that the last agent knew, so that one that is unhealthy now keeps its zone."""
-    states = (found.status.devices if found and found.status else None) or ()
+    states = (found.status.devices if found else None) or ()
     return {
         state.resource: {device.id: tuple(device.zones or ()) for device in state.devices or ()} for state in states
     }
