@@ -220,7 +220,7 @@ class NodeAgent:
         # After a restart: what the agent before published still knows the zones of devices that are unhealthy now.
         if self._remembered is None and usable(reading):
             found = await self._flex_topo.load()
-            states = (found.status.devices if found and found.status else None) or ()
+            states = (found.status.devices if found else None) or ()
             self._remembered = {
                 state.resource: {device.id: tuple(device.zones or ()) for device in state.devices or ()}
                 for state in states

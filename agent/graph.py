@@ -5,12 +5,12 @@ from itertools import combinations, permutations
 
 import msgspec
 
-from agent.flex_topo import Component, Edge, FlexTopoSpec
 from agent.machine import cpuset, pci
 from agent.machine.cpuset import Cpus
 from agent.machine.gpus import Gpu, Gpus
 from agent.machine.hardware import Hardware, MachineCore, PciDevice
 from crds import graph
+from kube.topologies import Component, Edge, FlexTopoSpec
 
 
 class Group(msgspec.Struct, frozen=True):

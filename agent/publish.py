@@ -12,7 +12,6 @@ from typing import Literal
 import msgspec
 import structlog
 
-from agent.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
 from agent.metrics import AgentMetrics
 from agent.status import condition
 from agent.zones import Json
@@ -23,6 +22,7 @@ from kube.errors import Conflict, KubeError, NotFound
 from kube.objects import Object
 from kube.patches import guard
 from kube.resources import FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES
+from kube.topologies import FlexTopoSpec, WholeFlexTopo, WholeFlexTopoStatus
 
 MANAGER = "topogate-agent"
 log = structlog.get_logger()
@@ -39,9 +39,9 @@ class FlexTopoWriter:
         self._client = client
         self._node = node
         self._metrics = metrics
-        self._known: FlexTopo | None = None  # what the API server has; None: not known
+        self._known: WholeFlexTopo | None = None  # what the API server has; None: not known
 
-    async def load(self) -> FlexTopo | None:
+    async def load(self) -> WholeFlexTopo | None:
         """Read what is there; None where there is nothing."""
         self._known = None
         try:
@@ -49,17 +49,17 @@ class FlexTopoWriter:
         except NotFound:
             return None
         try:
-            self._known = msgspec.convert(found, FlexTopo)
+            self._known = msgspec.convert(found, WholeFlexTopo)
         except msgspec.ValidationError as error:  # of another version of the kind: it is written over
             log.warning("the FlexTopo that is there cannot be read", node=self._node, error=str(error))
-            self._known = FlexTopo(metadata=msgspec.convert(found, Object).metadata)
+            self._known = WholeFlexTopo(metadata=msgspec.convert(found, Object).metadata)
         return self._known
 
     def forget_stored(self) -> None:
         """Read again before the next write."""
         self._known = None
 
-    async def write(self, spec: FlexTopoSpec, status: FlexTopoStatus | None, ready: Ready, owner: Json) -> Outcome:
+    async def write(self, spec: FlexTopoSpec, status: WholeFlexTopoStatus | None, ready: Ready, owner: Json) -> Outcome:
         """Bring the object to this. ``status`` None: what it says is kept, and only the condition changes."""
         known = self._known or await self.load()
         outcome: Outcome = "unchanged"
@@ -76,7 +76,7 @@ class FlexTopoWriter:
                 if change:
                     known, outcome = await self._patch(change), "written"
             now = self._clock.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
-            before = known.status or FlexTopoStatus()
+            before = known.status
             made = condition(ready, before.conditions, now, known.metadata.generation)
             wanted = msgspec.structs.replace(status or before, conditions=(made,), observed_at=before.observed_at)
             # Nothing is written where only the time would change.
@@ -94,18 +94,18 @@ class FlexTopoWriter:
         self._metrics.writes.labels("flextopo", outcome).inc()
         return outcome
 
-    async def _create(self, spec: FlexTopoSpec, owner: Json) -> FlexTopo:
+    async def _create(self, spec: FlexTopoSpec, owner: Json) -> WholeFlexTopo:
         made = {
             "apiVersion": FLEX_TOPOS.api_version,
             "kind": FLEX_TOPOS.kind,
             "metadata": {"name": self._node, "ownerReferences": [owner]},
             "spec": spec,
         }
-        return await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER, type=FlexTopo)
+        return await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER, type=WholeFlexTopo)
 
-    async def _patch(self, change: Json, subresource: str | None = None) -> FlexTopo:
+    async def _patch(self, change: Json, subresource: str | None = None) -> WholeFlexTopo:
         return await self._client.patch(
-            FLEX_TOPOS, self._node, body=change, subresource=subresource, field_manager=MANAGER, type=FlexTopo
+            FLEX_TOPOS, self._node, body=change, subresource=subresource, field_manager=MANAGER, type=WholeFlexTopo
         )
 
 
@@ -217,7 +217,7 @@ def _content(topology: Json) -> Json:
     return {name: topology.get(name) or [] for name in ("topologyPolicies", "attributes", "zones")}
 
 
-def _as_wire(found: FlexTopoSpec | FlexTopoStatus) -> Json:
+def _as_wire(found: FlexTopoSpec | WholeFlexTopoStatus) -> Json:
     """As it is on the wire, without what has its default."""
     plain: Json = msgspec.to_builtins(found)
     return plain

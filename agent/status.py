@@ -3,19 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from agent import graph
-from agent.flex_topo import (
-    ComponentUse,
-    CpuAssignment,
-    CpuState,
-    DeviceState,
-    FlexTopoStatus,
-    Holder,
-    MemoryAmount,
-    MemoryAssignment,
-    MemoryUse,
-    MemoryZone,
-    PluginDevice,
-)
 from agent.kubelet.held import KubeletDevice, KubeletPod, KubeletState, Owner
 from agent.machine import cpuset
 from agent.machine.gpus import Gpus
@@ -23,7 +10,20 @@ from agent.machine.hardware import Hardware
 from crds import graph as words
 from engine.reasons import Reason
 from kube.objects import Condition
-from kube.topologies import KubeletConfig
+from kube.topologies import (
+    ComponentUse,
+    CpuAssignment,
+    CpuState,
+    DeviceState,
+    Holder,
+    KubeletConfig,
+    MemoryAmount,
+    MemoryAssignment,
+    MemoryUse,
+    MemoryZone,
+    PluginDevice,
+    WholeFlexTopoStatus,
+)
 
 READY = "Ready"
 REPLICA = "::"  # NVIDIA's device plugin names the shares of a GPU <uuid>::<number>
@@ -32,7 +32,7 @@ _MESSAGE = 4096
 
 def status(
     held: KubeletState, hardware: Hardware, gpus: Gpus, pods: Collection[KubeletPod], core_group_size: int
-) -> FlexTopoStatus:
+) -> WholeFlexTopoStatus:
     """The status without ``conditions`` and ``observed_at``, which change with it only."""
     names = {pod.uid: pod for pod in pods}
     assigned = tuple(
@@ -40,7 +40,7 @@ def status(
     )
     config = held.config
     topology, cpu = config.topology_manager_policy_options, config.cpu_manager_policy_options
-    return FlexTopoStatus(
+    return WholeFlexTopoStatus(
         kubelet=KubeletConfig(
             version=held.version or None,
             topology_manager_policy=config.topology_manager_policy,

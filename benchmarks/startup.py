@@ -28,10 +28,11 @@ from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.objects import Job, key
 from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDINGS, WORKLOADS
+from kube.workloads import WorkloadObject
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
 from localcluster.nodes import Fleet, add_nodes, wait_ready
 from ungater.model.pod_slots import PodSetSlots
-from ungater.model.workload_object import WorkloadObject, observed_of
+from ungater.model.workload_status import observed_of
 
 GOAL_SECONDS = 15.0
 GOAL_MB = 250.0  # webhook and ungater together, with as many nodes and pods as is the default

@@ -24,12 +24,11 @@ from kube.pods.requests import charged_requests
 from kube.pods.templates import template_of
 from kube.topologies import FlexTopo
 from kube.versions import NEWEST
-from kube.workloads import TopologyRequest, WorkloadPodSet
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import TopologyRequest, WholeWorkload, WorkloadObject, WorkloadPodSet
 from ungater.model.pod_slots import finished, is_gated, rank_of
 from ungater.model.unscheduled import REFUSED
 from ungater.model.unstarted import container_waiting
-from ungater.model.workload_object import WorkloadObject, observed_of
+from ungater.model.workload_status import observed_of
 
 CPU: Final = "cpu"
 GPU: Final = "nvidia.com/gpu"

@@ -24,7 +24,7 @@ from crds.request import ParsedRequest
 from crds.settings import Settings
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import WholeWorkload
 from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules

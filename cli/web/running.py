@@ -25,7 +25,7 @@ from kube.client import Client
 from kube.connection.config import described
 from kube.connection.lean_aiohttp import aiohttp
 from kube.errors import Forbidden, NotFound
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import WholeWorkload
 from serving.server import own_tls, serving
 from ungater import kinds
 from web import export
