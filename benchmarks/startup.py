@@ -31,7 +31,6 @@ from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDI
 from kube.workloads import WorkloadObject
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
 from localcluster.nodes import Fleet, add_nodes, wait_ready
-from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_status import observed_of
 
 GOAL_SECONDS = 15.0
@@ -128,7 +127,7 @@ def _pods_of(workload: WorkloadObject, jobs: dict[str, Job]) -> Iterator[Json]:
     (owner,) = workload.metadata.owner_references or ()
     slots = observed_of(workload).slots
     assert slots is not None  # noqa: S101 - it was placed
-    for number, values in enumerate(_values(slots)):
+    for number, values in enumerate(slot.values for slot in slots.slots for _ in range(slot.count)):
         pod = _pod(f"{owner.name}-{number}", values[-1], gpus=1)
         pod["metadata"] |= {
             "annotations": {KEYS.workload: workload.metadata.name},
@@ -145,11 +144,6 @@ def _pods_of(workload: WorkloadObject, jobs: dict[str, Job]) -> Iterator[Json]:
         }
         pod["spec"]["nodeSelector"] = dict(zip(slots.levels, values, strict=True))
         yield pod
-
-
-def _values(slots: PodSetSlots) -> Iterator[tuple[str, ...]]:
-    for slot in slots.slots:
-        yield from [slot.values] * slot.count
 
 
 def _pod(name: str, node: str, *, gpus: int = 0) -> Json:
