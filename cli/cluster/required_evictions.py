@@ -19,7 +19,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
-from engine.reasons import Reason
+from engine.reasons import Cure, Reason, Short, traits_of
 from engine.results import Refusal
 from kube import objects
 from queueing.cycle import growth
@@ -47,7 +47,6 @@ from ungater.model.workload_entry import WorkloadEntry
 HIGHEST: Final = (1 << 31) - 1  # no priority is higher
 EVERYBODY: Final = "(everybody)"  # no legal name of a queue
 NAMED: Final = 8
-FOR_ROOM: Final = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.BEHIND_OTHERS})
 # Why a node takes no pods, whoever goes.
 _OUT_OF_ORDER: Final = {
     Reason.NODE_NOT_READY: "not ready",
@@ -97,7 +96,9 @@ def relief(
     ``more``: how many pods it wants beside those it has, by pod set; None: it has none and wants all.
     """
     queued = cache.queues.entries.get(entry.key)
-    if queued is None or reason not in FOR_ROOM:
+    traits = traits_of(reason)
+    room_helps = (traits.short is Short.ROOM and traits.cure is Cure.OTHERS) or reason == Reason.BEHIND_OTHERS
+    if queued is None or not room_helps:
         return None
     best = next((one for one in room if one.values), None)
     held = holders(cache, _nodes(cache.state, best.flavor, best.values)) if best is not None else []

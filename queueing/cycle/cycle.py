@@ -15,7 +15,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic, growth, successors
-from queueing.cycle.nominate import COUNTED, NEVER, Fits, Preempts, Waits, nominate
+from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.cycle.turns import ByRank, Growers, Turns, WaitingRanks, head_of, is_next, looks_since
@@ -386,7 +386,7 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
         return None
     first = queues.entries[group.head.key] if group.head else entry
     if group.inadmissible and group.refusal is not None:
-        if group.refusal.reason in NEVER:
+        if group.refusal.reason.traits.hopeless:
             return group.refusal  # whoever comes before it
         where = "" if queues.quotas.queues[entry.queue].unlimited else f" in cluster queue {entry.queue}"
         text = f"{first.workload.title}, which wants the same, comes before it{where} and waits: "

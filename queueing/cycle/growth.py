@@ -9,7 +9,6 @@ Rules
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
@@ -18,7 +17,7 @@ from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.grow import merged
-from engine.reasons import Reason
+from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import elastic, successors
@@ -33,10 +32,6 @@ from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
-HELPED: Final = frozenset(
-    {Reason.INSUFFICIENT_QUOTA, Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT}
-)
-
 
 class Grows(msgspec.Struct, frozen=True):
     """Once the victims are gone it gets ``grant`` beside what it has."""
@@ -50,7 +45,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     entry = queues.entries[key]
     grant, queue = entry.grant, queues.quotas.queues.get(entry.queue)
     # The refusal is the one that this cycle's try at growth left on the entry.
-    if entry.refusal is None or entry.refusal.reason not in HELPED or grant is None or queue is None:
+    if entry.refusal is None or entry.refusal.reason.traits.cure is not Cure.OTHERS or grant is None or queue is None:
         return None
     if not (queue.preemption.any and entry.workload.preempts):
         return None
