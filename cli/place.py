@@ -328,7 +328,7 @@ def _room(cache: Cache, entry: WorkloadEntry) -> Iterator[Room]:
     owned = max(entry.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return
-    local = cache.queues.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
+    local = cache.queues.config.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
     queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
     asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))

@@ -59,7 +59,7 @@ class QueueReading(msgspec.Struct, frozen=True):
 
     def has_flavor(self, name: str) -> bool:
         """Whether there is such a ResourceFlavor, with a topology or without."""
-        return name in self.state.flavors or name in self.queues.plain
+        return name in self.state.flavors or name in self.queues.config.plain
 
     def flavors_of(self, queue: str) -> tuple[str, ...]:
         """The flavors of a cluster queue, in the order in which they are tried; () where there is no such queue."""
@@ -226,7 +226,7 @@ def _grant(workload: Workload, queues: Queues) -> AssumedAdmission | None:
     admission, nomination = workload.status.admission, workload.status.nomination
     if admission is not None:
         return _granted(admission.cluster_queue or "", admission.pod_set_assignments)
-    local = queues.local.get((workload.metadata.namespace, workload.spec.queue_name or ""))
+    local = queues.config.local.get((workload.metadata.namespace, workload.spec.queue_name or ""))
     if nomination is not None and local is not None:
         return _granted(local.cluster_queue, nomination.pod_set_assignments)
     return None

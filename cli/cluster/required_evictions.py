@@ -149,7 +149,9 @@ def _required_victims(
         # Read before the rollback, which takes the assignments back.
         paths = [piece.values[: _depth(part)] for part in plan.assignments for piece in part.slices]
         gone = {victim.key for victim in plan.victims}
-        outside = {one.outside.key for key, one in queues.outside.items() if key in gone and one.outside is not None}
+        outside = {
+            one.outside.key for key, one in queues.holders.outside.items() if key in gone and one.outside is not None
+        }
     finally:
         state.rollback(checkpoint)
     return list(_victim_holders(cache, gone, outside)), _common_domain(paths)
@@ -219,7 +221,7 @@ def _everybody(cache: Cache, workload: Workload) -> Queues:
     for wire in _foreign(cache):
         pod = cache.state.pods[objects.key(wire)]
         priority = wire.spec.priority or 0
-        queues.set_pod(
+        queues.holders.set_pod(
             OutsidePod(key=pod.key, uid=wire.metadata.uid, node=pod.node, priority=priority, requests=pod.requests)
         )
     return queues
@@ -347,7 +349,7 @@ def _why_kept(cache: Cache, workload: Workload, queue: ClusterQueue, one: Cluste
 
 
 def _queue_of(cache: Cache, workload: Workload) -> str:
-    local = cache.queues.local.get((workload.namespace, workload.queue))
+    local = cache.queues.config.local.get((workload.namespace, workload.queue))
     return local.cluster_queue if local is not None else ""
 
 

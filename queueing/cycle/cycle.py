@@ -124,7 +124,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     # Before claims and turns: what these hold is theirs already, and what one of them gives up is free for all turns.
-    for key in list(queues.nominated):
+    for key in list(queues.holders.nominated):
         with shield(base_of(key)):
             if is_growth(key):
                 _has_grown(state, queues, now, key, made)
@@ -167,7 +167,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     queues.pending.move_events_to_active(dict.fromkeys(chain.from_iterable(map(queues.took, granted))))
     # 9. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_take_news(queues, limit))
-    made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
+    made.more = bool(growers) or any(line.next() is not None for line in queues.pending.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
     if (next_time := queues.next_change_time()) is not None:
         made.come_back(next_time)
@@ -181,7 +181,7 @@ def _drained(queues: Queues) -> Iterator[Drained]:
         if not entry.drained:
             entry.mark_drained()
             # Leaving from now on, so that no plan of this cycle takes it for a victim of its own.
-            queues.evict(key)
+            queues.holders.mark_leaving(key)
             yield Drained(
                 key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)"
             )
@@ -354,18 +354,18 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     if entry.refusal != group.refusal and group.refusal is not None:
         entry.record_refusal(group.refusal)
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
-    queues.news.leave_party(key)
+    queues.pending.news.leave_party(key)
     return before is None
 
 
 def _take_news(queues: Queues, limit: int) -> Iterator[Waiting]:
-    for key in queues.news.take_members(limit):
+    for key in queues.pending.news.take_members(limit):
         entry = queues.entries.get(key)
         if entry is None or entry.phase not in {Phase.STUCK, Phase.WAITING}:
             continue
         refusal = _refusal_of(queues, entry)
         if refusal is None:
-            queues.news.join_party(key, of_namespace(key))  # its turn comes
+            queues.pending.news.join_party(key, of_namespace(key))  # its turn comes
         elif entry.phase is Phase.STUCK or refusal != entry.refusal:
             entry.record_refusal(refusal)
             yield Waiting(key, refusal.reason, refusal.message)

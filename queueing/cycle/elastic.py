@@ -89,7 +89,7 @@ def lose(state: ClusterState, queues: Queues, key: str) -> Resized | None:
 
     It does not want them back by itself: that is `Queues.wish`.
     """
-    if (domains := queues.losing.get(key)) is None:
+    if (domains := queues.holders.losing.get(key)) is None:
         return None
     entry = _admitted(queues, key)
     kept, lost = split(state.assignments(key).values(), domains)
@@ -131,7 +131,7 @@ def hold_elsewhere(state: ClusterState, queues: Queues, key: str, grant: Assumed
 
 def may_grow(queues: Queues, key: str) -> bool:
     """Whether one that wants more pods may get them now: who is told to go, or loses slices, gets nothing meanwhile."""
-    return key not in queues.evicting and key not in queues.losing
+    return key not in queues.holders.evicting and key not in queues.holders.losing
 
 
 def eager(queues: Queues) -> list[str]:

@@ -84,7 +84,7 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     base, more = base_of(key), queues.entries[key]
     entry, grown = queues.entries[base], more.grant
     wish = elastic.wished(queues, base) if base in queues.growing else None
-    if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.evicting:
+    if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.holders.evicting:
         queues.end_growth(state, base)
         return "the workload itself is evicted"
     # Its wish fell below what was planned for: held further, the difference would be given to pods that nobody makes.

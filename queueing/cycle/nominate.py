@@ -276,7 +276,7 @@ class _QueueNominator(msgspec.Struct):
         key = option.request
         # These counters only grow, so equal ones mean that nothing
         # has come free; what was taken since refuses all the more.
-        now = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        now = tuple(queues.pending.rooms.get(flavor, 0) for flavor in option.rooms)
         known = queues.memo.get(key)
         if known is not None and known[0] == now:
             return known[1]
@@ -394,7 +394,7 @@ class _QueueNominator(msgspec.Struct):
         workload = scaled(whole, {name: count})
         queue = self.queues.quotas.queues[self.entry.queue]
         # Options of the smaller workload are made for it: their amounts depend on the counts.
-        for option in options(self.state, queue, self.queues.plain, workload).found:
+        for option in options(self.state, queue, self.queues.config.plain, workload).found:
             placed = self.place_option(option)
             if placed is not None:
                 return Fits(option, placed, {pod_set.name: pod_set.count for pod_set in workload.pod_sets}, self.over)

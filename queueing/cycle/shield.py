@@ -69,7 +69,7 @@ class Shield(msgspec.Struct, frozen=True):
         queues.release_workload(self.state, key)
         queues.delay_workload(key, until)
         entry.record_refusal(Refusal(Reason.INTERNAL_ERROR, in_words(error)))
-        queues.news.leave_party(key)
+        queues.pending.news.leave_party(key)
 
     def _new(self, key: str) -> bool:
         """Whether it was admitted in this cycle, and that is not stored."""

@@ -150,7 +150,13 @@ class Candidates(msgspec.Struct, dict=True):
         # Few against all owners, so they are taken out by name; all else is one comparison of columns.
         protected = (key for key in (*queues.spared, *queues.budgets.guarded) if self._protected(key))
         spared = (key for key in queues.holders.non_preemptible if self.spared(key))
-        leaving = *queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *self._followed
+        leaving = (
+            *queues.holders.nominated,
+            *queues.holders.evicting,
+            *queues.fresh,
+            *queues.holders.losing,
+            *self._followed,
+        )
         for key in (*leaving, *protected, *spared, *self._sharing):
             for unit in occupancy.units_of_workload(key):
                 found[occupancy.numbers[unit]] = False
@@ -216,7 +222,12 @@ class Candidates(msgspec.Struct, dict=True):
         """Whether the policies allow one victim, whatever else is taken."""
         key = other.workload.key
         queues = self.queues
-        if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.losing or self._protected(key):
+        if (
+            other.phase is not Phase.ADMITTED
+            or key in queues.fresh
+            or key in queues.holders.losing
+            or self._protected(key)
+        ):
             return False
         held = queues.quotas.held.get(key)
         if held is None or held.leaving or (held.non_preemptible and self.spared(key)):

@@ -106,7 +106,7 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         # Three sets before the trial: on most clusters one of them is empty, and nothing is tried.
         names = self.state.machines.keys() & _nodes(assignments)
         promised = names and {
-            name for key in self.queues.promised() for name in _nodes(self._promised_assignments(key))
+            name for key in self.queues.holders.promised() for name in _nodes(self._promised_assignments(key))
         }
         # Victims that lose some slices keep pods on their nodes; what
         # those leave is not worked out here, so the plan passes.
@@ -121,7 +121,7 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         if any(victim.domains for victim in victims):
             return False
         state, key, names = self.state, self.entry.workload.key, set(_nodes(assignments))
-        held = {other: tuple(state.assignments(other).values()) for other in self.queues.promised()}
+        held = {other: tuple(state.assignments(other).values()) for other in self.queues.holders.promised()}
         near = {other: parts for other, parts in held.items() if not names.isdisjoint(_nodes(parts))}
         checkpoint = state.begin()
         try:
@@ -140,7 +140,7 @@ class PromisedRoom(msgspec.Struct, frozen=True):
 
 def _uncovered_slots(state: ClusterState, queues: Queues, twice: Collection[str]) -> Slots:
     """What counts of what is promised, of those of whose slots some are covered."""
-    held = {key: tuple(state.assignments(key).values()) for key in queues.promised()}
+    held = {key: tuple(state.assignments(key).values()) for key in queues.holders.promised()}
     names = [name for name in _nodes(part for parts in held.values() for part in parts) if name not in twice]
     # Each node is compared zone by zone, twice.
     if not names or len(names) > MOST:
@@ -162,8 +162,8 @@ def _uncovered_slots(state: ClusterState, queues: Queues, twice: Collection[str]
 
 def _going(queues: Queues) -> list[str]:
     """The victims that go as a whole."""
-    victims = {victim for key in queues.promised() for victim in queues.entries[key].victims}
-    return sorted(victims.difference(queues.losing))
+    victims = {victim for key in queues.holders.promised() for victim in queues.entries[key].victims}
+    return sorted(victims.difference(queues.holders.losing))
 
 
 def _take_out(state: ClusterState, queues: Queues, units: Iterable[str]) -> None:

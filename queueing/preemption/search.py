@@ -64,7 +64,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     depth = queues.quotas.begin()
     try:
         quotas, leaving = queues.quotas, queues.leaving
-        going = quotas.sharing(entry.queue, queues.going())
+        going = quotas.sharing(entry.queue, queues.holders.going())
         # Noted before the quota is freed: of these the successors are to have a part.
         back = [quotas.held[key] for key in set(going).intersection(leaving.workloads)]
         quotas.free_all(going)  # their quota is on its way back already
@@ -95,7 +95,7 @@ def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan |
         # limit no plan is better than one that a budget refuses half way.
         while (found := search()) is not None and len(kept) < MOST_KEPT:
             victims = [(victim.priority, victim.key) for victim in found.victims if not victim.domains]
-            over = budgets.exceeded_budget(victims, queues.evicting)
+            over = budgets.exceeded_budget(victims, queues.holders.evicting)
             if over is None:
                 return found
             kept.append(over)

@@ -230,7 +230,8 @@ class Site:
         self.state.set_pod(self._pod(job, key, pod_set, node))
         queues.bind(key, job.key)
         if pod_set.devices is not None:
-            queues.room_freed(self.state.flavors_on(node))  # its slot kept devices beside those that it has by now
+            # Its slot kept devices beside those that it has by now.
+            queues.pending.room_freed(self.state.flavors_on(node))
 
     def _pod(self, job: SimulatedJob, key: str, pod_set: PodSet, node: str) -> Pod:
         held = self.kubelets.placement_of_pod(node, key) if self.inside else None

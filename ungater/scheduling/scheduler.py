@@ -353,7 +353,7 @@ class Scheduler:
         if entry is None or not entry.slots_in or not entry.lost:
             self._cache.reservations.moving.pop(key, None)
             return False
-        if entry.writes.busy or entry.writes.patches or key in queues.evicting:
+        if entry.writes.busy or entry.writes.patches or key in queues.holders.evicting:
             return False  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
         return queues.freed_so_far(key) != seen
 
