@@ -31,12 +31,11 @@ DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough,
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Store the grant (``status.admission``), then let the workload run. ``partly``: with fewer pods than it wants."""
+    """Store the grant (``status.admission``), then let the workload run."""
 
     key: str
     grant: AssumedAdmission
     message: str
-    partly: bool = False
     preempted: bool = False  # its victims are gone now
 
 
@@ -321,7 +320,7 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             # Before anybody else has a turn: later plans of this cycle must not name it.
             queues.fresh.add(key)
             partly = any(counts[p.name] < p.count for p in entry.workload.pod_sets)
-            made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly), partly))
+            made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly)))
         case Preempts(option, plan, counts):
             asks = asks_of(entry.workload)
             grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, plan.assignments, asks)
