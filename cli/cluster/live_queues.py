@@ -26,9 +26,9 @@ from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, pl
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from kube.workloads import PodSetAssignment, Workload, WorkloadPodSet
 from queueing import model
+from queueing.cycle.growth import hold_growth
 from queueing.model import Quantities, Rules
 from queueing.queues.entry import AssumedAdmission, growth_of
-from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
 

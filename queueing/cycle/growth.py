@@ -2,13 +2,15 @@
 
 Rules
 - Who wants more pods than fit preempts for the difference as its queue's rules allow, like one that waits. What it has
-  it keeps, whatever becomes of that: its growth is held beside it (`queueing.queues.growth`).
+  it keeps, whatever becomes of that: its growth is held beside it, under a name of its own
+  (`queueing.queues.entry.growth_of`), as a nominated workload holds what it is to get.
+- Growth ends with what its workload holds (`Queues.release_workload`), or where that wants fewer pods.
 - The new pods go where growth may go: into the same domain where the level is required.
 - Where it fits once those are gone that leave by themselves, it has nobody evicted and waits for that.
 - Pods that ask for more than was granted to each evict nobody: they get that when others end.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -23,13 +25,13 @@ from queueing import messages
 from queueing.cycle import elastic, successors
 from queueing.cycle.backfill import barring_claim
 from queueing.cycle.nominated import obstacle
-from queueing.model import Quantities, asks_of, exceeds, usage
+from queueing.model import Quantities, Workload, asks_of, exceeds, order, shape, usage
 from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
 from queueing.preemption.search import plan
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, growth_of
+from queueing.queues.eviction_units import Path
 from queueing.queues.flavor_assigner import FlavorAssignment
-from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
 
@@ -77,6 +79,30 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     hold_growth(state, queues, workload, grown, [victim.key for victim in made.victims], parts)
     entry.record_refusal(Refusal(Reason.PREEMPTING, messages.preempting(queues, made)))
     return Grows(grown, made)
+
+
+def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
+    state: ClusterState,
+    queues: Queues,
+    more: Workload,
+    grant: AssumedAdmission,
+    nominated: Iterable[str],
+    parts: Mapping[str, tuple[Path, ...]],
+    *,
+    stored: bool = False,
+) -> None:
+    """Hold what more pods of an admitted workload are to get. The last arguments are those of `Queues.grant`.
+
+    ``more``: those pods alone, as a workload of the name that `growth_of` gives.
+    """
+    base = base_of(more.key)
+    entry = queues.entries[more.key] = Entry(more, order(more), shape(more), 0.0)
+    # Through the holders and not ``Queues.grant``: growth is in no line, and gets no message about why it waits.
+    queues.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)
+    held = queues.entries[base].grant
+    if base not in queues.growing and held is not None:  # after a restart: until it says itself what it wants
+        wanted = {name: held.counts.get(name, 0) + count for name, count in grant.counts.items() if count}
+        queues.growing[base] = wanted, ()
 
 
 def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | str | None:

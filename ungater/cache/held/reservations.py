@@ -18,9 +18,9 @@ from kube.objects import condition
 from kube.pods import convert
 from queueing import lifecycle, messages, model
 from queueing.cycle.elastic import hold_elsewhere
+from queueing.cycle.growth import hold_growth
 from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
-from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.cache.held.device_quota import DeviceQuota
 from ungater.model.actions import Losing

@@ -16,10 +16,10 @@ from support.queue_factories import (
 
 from engine.model import Policy
 from engine.reasons import Reason
+from queueing.cycle.growth import hold_growth
 from queueing.model import NonPreemptible, PlainFlavor, Preemption, Reclaim, Within
 from queueing.preemption.plan import PlannedVictim
 from queueing.queues.entry import Phase, growth_of
-from queueing.queues.growth import hold_growth
 from queueing.status import standings
 
 KEY = ("tas", GPU)

@@ -15,9 +15,9 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.model import Pod, Policy
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import Resized, resize
+from queueing.cycle.growth import hold_growth
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
 from queueing.queues.entry import AssumedAdmission, Phase, base_of, growth_of, is_growth
-from queueing.queues.growth import hold_growth
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
 BATCH = 50
