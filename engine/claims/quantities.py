@@ -53,16 +53,12 @@ class Quantity(msgspec.Struct, frozen=True):
             kept = None if self.scale is None or scale is None else min(self.scale, scale)
         total = self.nanos + nanos
         # An amount that no longer fits 64 bits is kept as a decimal of any size from here on.
-        if kept is not None and abs(total) > LARGEST_INT * _in_nanos(kept):
+        if kept is not None and abs(total) > LARGEST_INT * int(10 ** (kept + 9)):
             kept = None
         return Quantity(total, kept, self.written)
 
     def __str__(self) -> str:
         return _format_nanos(self.nanos, self.written)
-
-
-def _in_nanos(scale: int) -> int:
-    return int(10 ** (scale + 9))
 
 
 def whole_quantity(amount: int, written: str) -> Quantity:

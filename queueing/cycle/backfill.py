@@ -330,14 +330,16 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
         if (free > 0).any():
             counts = free[free > 0]
             rooms.append(
-                Assignment.packed(_flavor_pod_set(flavor), outlook.tree, leaves[free > 0], counts, int(counts.sum()))
+                Assignment.packed(
+                    PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology),
+                    outlook.tree,
+                    leaves[free > 0],
+                    counts,
+                    int(counts.sum()),
+                )
             )
     if rooms:
         state.reserve(claim.holder, rooms)
-
-
-def _flavor_pod_set(flavor: str) -> PodSet:
-    return PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology)
 
 
 def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: UpperBounds, sets: int) -> Ints:

@@ -175,13 +175,10 @@ def _rank_of_next(state: ClusterState, queues: Queues, one: Successor) -> Rank |
     found, entry = queues.options_of(state, first).found, queues.entries[first.head.key]
     if not found:
         return None
-    with without_successors(state, queues.quotas, [other for other in queues.kept_for() if _gives_way(entry, other)]):
+    behind = [one for one in queues.kept_for() if entry.queue == one.entry.queue and entry.order < one.entry.order]
+    with without_successors(state, queues.quotas, behind):
         fits = queues.limits(entry).fits_limits(found[0].asked)
     return queues.rank_of_entry(entry, found[0].amounts) if fits else None
-
-
-def _gives_way(entry: Entry, other: Successor) -> bool:
-    return entry.queue == other.entry.queue and entry.order < other.entry.order
 
 
 def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:

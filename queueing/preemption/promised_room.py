@@ -106,15 +106,12 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         # Three sets before the trial: on most clusters one of them is empty, and nothing is tried.
         names = self.state.machines.keys() & _nodes(assignments)
         promised = names and {
-            name for key in self.queues.holders.promised() for name in _nodes(self._promised_assignments(key))
+            name for key in self.queues.holders.promised() for name in _nodes(self.state.assignments(key).values())
         }
         # Victims that lose some slices keep pods on their nodes; what
         # those leave is not worked out here, so the plan passes.
         parted = any(victim.domains for victim in victims)
         return parted or not (names and promised and names & promised) or self._lasts(assignments, victims)
-
-    def _promised_assignments(self, key: str) -> tuple[Assignment, ...]:
-        return tuple(self.state.assignments(key).values())
 
     def _lasts(self, assignments: Sequence[Assignment], victims: Collection[PlannedVictim] = ()) -> bool:
         """Whether this and what is promised fit together once all victims are gone, whoever comes first."""
