@@ -189,16 +189,13 @@ class Candidates(msgspec.Struct, dict=True):
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
         found = self._importance.get(unit)
         if found is None:
-            found = self._importance[unit] = self._important(unit)
+            share, other = 0.0, self.queues.entry_of_unit(unit)
+            if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
+                if other.queue not in self._share:
+                    self._share[other.queue] = -self.queues.quotas.share(other.queue)
+                share = self._share[other.queue]
+            found = self._importance[unit] = share, other.workload.priority, -other.workload.created, unit
         return found
-
-    def _important(self, unit: str) -> tuple[float, int, float, str]:
-        share, other = 0.0, self.queues.entry_of_unit(unit)
-        if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
-            if other.queue not in self._share:
-                self._share[other.queue] = -self.queues.quotas.share(other.queue)
-            share = self._share[other.queue]
-        return share, other.workload.priority, -other.workload.created, unit
 
     def _others(self) -> list[str]:
         """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
