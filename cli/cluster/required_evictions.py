@@ -179,7 +179,7 @@ def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Ma
     queues.wish(key, {name: grant.counts.get(name, 0) + count for name, count in more.items()})
     # Growth preempts only after it was refused for want of room.
     queues.entries[key].record_refusal(Refusal(Reason.DOES_NOT_FIT, ""))
-    found = growth.nominate(state, queues, key)
+    found = growth.nominate_growth(state, queues, key)
     return found.plan if found is not None else None
 
 

@@ -224,7 +224,7 @@ def _has_grown(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Give one that is admitted the pods for which all victims are gone."""
     more, base = queues.entries[key], queues.entries[base_of(key)]
     victims = tuple(sorted(more.victims))
-    match growth.settle(state, queues, key):
+    match growth.settle_growth(state, queues, key):
         case elastic.Resized() as resized:
             made.resized.append(resized)
         case str(why):
@@ -262,7 +262,7 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
             made.refused_growth.add(key)
             # Some of the pods only where none can be had by preemption: a
             # partial growth would take the room that the plan counts on.
-            if (found := growth.nominate(state, queues, key)) is None:
+            if (found := growth.nominate_growth(state, queues, key)) is None:
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
                 # A workload that is looked at later in this cycle may follow these victims instead of evicting others.

@@ -42,7 +42,7 @@ class Grows(msgspec.Struct, frozen=True):
     plan: Plan
 
 
-def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
+def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     """Victims for what one of those who grow was just refused; their room and quota are held then. None: nobody."""
     entry = queues.entries[key]
     grant, queue = entry.grant, queues.quotas.queues.get(entry.queue)
@@ -51,7 +51,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
         return None
     if not (queue.preemption.any and entry.workload.preempts):
         return None
-    found = _difference(state, queues, entry, grant, elastic.wished(queues, key))
+    found = _growth_request(state, queues, entry, grant, elastic.wished(queues, key))
     if found is None:
         return None
     pod_sets, option = found
@@ -105,7 +105,7 @@ def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
         queues.growing[base] = wanted, ()
 
 
-def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | str | None:
+def settle_growth(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | str | None:
     """What became of growth that is held: it is the workload's now, it came to nothing (why), or it has to wait."""
     base, more = base_of(key), queues.entries[key]
     entry, grown = queues.entries[base], more.grant
@@ -114,7 +114,7 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
         queues.end_growth(state, base)
         return "the workload itself is evicted"
     # Its wish fell below what was planned for: held further, the difference would be given to pods that nobody makes.
-    if wish is None or any(wish.get(name, 0) < count for name, count in _sum(entry.grant, grown).items()):
+    if wish is None or any(wish.get(name, 0) < count for name, count in _summed_counts(entry.grant, grown).items()):
         queues.end_growth(state, base)
         return "it wants fewer pods now"
     why = None if more.victims else obstacle(state, queues, key)
@@ -134,11 +134,11 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     return elastic.Resized(base, whole)
 
 
-def _sum(grant: AssumedAdmission, grown: AssumedAdmission) -> dict[str, int]:
+def _summed_counts(grant: AssumedAdmission, grown: AssumedAdmission) -> dict[str, int]:
     return {name: grant.counts.get(name, 0) + count for name, count in grown.counts.items() if count}
 
 
-def _difference(
+def _growth_request(
     state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission, wish: Mapping[str, int]
 ) -> tuple[tuple[PodSet, ...], FlavorAssignment] | None:
     """The pods that it wants more, as a request of their own; None where they cannot be one, or no quota ever is."""
@@ -209,7 +209,7 @@ def _merge_grants(
         amounts[name] = amounts.get(name, 0) + amount
     return msgspec.structs.replace(
         grant,
-        counts={**grant.counts, **_sum(grant, grown)},
+        counts={**grant.counts, **_summed_counts(grant, grown)},
         flavors={**grant.flavors, **grown.flavors},
         amounts=amounts,
         assignments=tuple(parts.values()),

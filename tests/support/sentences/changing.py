@@ -52,7 +52,7 @@ def _as(part, **changes):
 
 
 def settled(state, queues):
-    return growth.settle(state, queues, growth_of("ns/service"))
+    return growth.settle_growth(state, queues, growth_of("ns/service"))
 
 
 @case
