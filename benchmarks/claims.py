@@ -48,7 +48,6 @@ GOAL_CHANGED_MS: Final = 1.0
 GOAL_LOOK_MS: Final = 500.0
 Row = dict[str, Any]
 Figure = tuple[str, float, float]  # what, with claims, by plain amounts
-Published = Callable[[str, int], list[Row]]
 
 
 def sliced(node: str, devices: list[Row], **more: object) -> Row:

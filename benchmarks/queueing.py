@@ -119,7 +119,7 @@ class Busy:
         while waiting < PENDING:
             self.submit(PENDING - waiting)
             self.settle()
-            waiting = sum(len(line) for line in self.queues.lines.values())
+            waiting = sum(len(line) for line in self.queues.pending.lines.values())
 
     def submit(self, count: int) -> None:
         """More of them, one queue after the other."""
@@ -148,7 +148,7 @@ class Busy:
             found = watch.run(self.state, self.queues, 100)
             admitted += len(found.admitted)
             self.settle()
-            self.submit(PENDING - sum(len(line) for line in self.queues.lines.values()))
+            self.submit(PENDING - sum(len(line) for line in self.queues.pending.lines.values()))
             self.settle()
         return {
             "cpu_ms": median(watch.cpu),

@@ -30,7 +30,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
-from engine.reasons import Reason
+from engine.reasons import Cure
 from kube.errors import KubeError
 from kube.pods import convert
 from ungater.cache.cache import Cache
@@ -42,7 +42,6 @@ WAITS: Final = 3  # exit status: something would wait, or have to preempt
 REFUSED: Final = 4  # exit status: something would not be accepted at all
 DOMAINS: Final = 24  # in a table
 _NO_EFFECT: Final = re.compile(r"([\w.]*(?:annotations|labels)\[[^\]]*\]) .*has no effect")
-NEVER: Final = frozenset({Reason.INVALID_REQUEST, Reason.CONTRADICTING_REQUESTS, Reason.UNSUPPORTED_OWNER})
 
 
 class PlaceState(StrEnum):
@@ -306,7 +305,7 @@ def _answer(
     # Pods of a Deployment belong to a ReplicaSet that the user never wrote.
     kind, name = written.pop() if len(written) == 1 else (owner.kind, f"{owner.kind.lower()}/{owner.full_name}")
     state = PlaceState.PLACED if outcome.placed else PlaceState.PREEMPTS if outcome.victims else PlaceState.WAITS
-    if state is PlaceState.WAITS and outcome.reason in NEVER:
+    if state is PlaceState.WAITS and outcome.reason.traits.cure is Cure.REQUEST:
         state = PlaceState.REFUSED
     room = tuple(_room(cache, entry)) if state is PlaceState.WAITS else ()
     return PlaceAnswer(
@@ -329,7 +328,7 @@ def _room(cache: Cache, entry: WorkloadEntry) -> Iterator[Room]:
     owned = max(entry.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return
-    local = cache.queues.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
+    local = cache.queues.config.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
     queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
     asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))

@@ -52,7 +52,6 @@ HELD = f"{GROUP}/held"
 # On a Workload: the nodes that its pods are to move to, as `topogate defrag --run` asks (`ungater.model.move_request`)
 MOVE_TO = f"{GROUP}/move-to"
 
-FIELD_MANAGER = "topogate"
 FINALIZER = f"{GROUP}/in-use"
 
 

@@ -44,8 +44,6 @@ LINK = "link"
 DISTANCE = "distance"
 
 LOCAL_DISTANCE = 10  # ACPI fixes what a zone is from itself
-NVLINK_PREFIX = "NV"
-PCIE_LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")  # nearest first
 
 
 def socket_id(number: int) -> str:

@@ -170,8 +170,8 @@ class Pod(_Struct, frozen=True):
 
     ``claim`` is (workload key, pod set name) where the pod verifiably fills a slot of that reservation; a foreign
     pod has none. One of ``pods`` is charged where ``requests`` does not name ``pods``. ``shape`` is what its kubelet
-    looks at; ``placement`` is what it holds inside the node, observed before predicted
-    (`engine.kubelet.rebuild.resolve`); ``observed`` says which. ``devices``: the claims for which it has no devices
+    looks at; ``placement`` is what it holds inside the node, observed before predicted;
+    ``observed`` says which. ``devices``: the claims for which it has no devices
     yet; what it has is told by the claims. ``terminating``: it was told to end, and has not yet.
     """
 

@@ -60,12 +60,6 @@ def _limited(amount: int, most: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _parse(resource: str, text: str) -> int:
-    amount = _exact(resource, text)
-    # Rounded up by floor division of the negative, which is exact for fractions of any size.
-    return _limited(-((-amount * (1000 if resource == CPU else 1)) // 1), LARGEST)
-
-
-def _exact(resource: str, text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or not (match[2] or match[3]):
         # The text goes into conditions and events, and anybody may write megabytes of it.
@@ -80,7 +74,9 @@ def _exact(resource: str, text: str) -> Fraction:
         number *= 1 << _BINARY[suffix]
     else:
         number *= Fraction(10) ** _DECIMAL[suffix or ""]
-    return -number if sign == "-" else number
+    amount = -number if sign == "-" else number
+    # Rounded up by floor division of the negative, which is exact for fractions of any size.
+    return _limited(-((-amount * (1000 if resource == CPU else 1)) // 1), LARGEST)
 
 
 def _parse_decimal(whole: str, part: str) -> Fraction:

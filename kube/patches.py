@@ -9,7 +9,6 @@ import msgspec
 from kube.errors import Conflict, RetriesExhausted
 
 T = TypeVar("T")
-JsonPatch = list[dict[str, Any]]
 
 encode = msgspec.json.Encoder().encode
 

@@ -20,7 +20,6 @@ from crds.settings import CONFIG_KEY, Settings, parse
 Json = dict[str, Any]
 
 WEBHOOK_CONFIGURATION = "topogate-webhook"
-POLICY = "topogate-pods"
 DEVICE_POLICY = "topogate-ungater-pods"
 LEASE = UNGATER = "topogate-ungater"
 NOMINATES = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}  # where nominateGatedPods is set

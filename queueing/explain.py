@@ -53,7 +53,7 @@ def explain(state: ClusterState, queues: Queues, queue: str, workload: Workload)
 
     What the workload itself holds counts as used, so ask for who waits. Raises KeyError for a queue that is not there.
     """
-    found = options(state, queues.quotas.queues[queue], queues.plain, workload)
+    found = options(state, queues.quotas.queues[queue], queues.config.plain, workload)
     if not found.found and found.refusal is not None:
         return found.refusal
     limits = Limits(queues.quotas, queue, queues.quotas.is_protected(queue, workload))

@@ -88,7 +88,7 @@ class RoomTurns:
 
 
 def _free_rooms(queues: Queues, claim: BackfillReservation) -> tuple[int, ...]:
-    return tuple([queues.rooms.get(flavor, 0) for flavor in claim.option.rooms])
+    return tuple([queues.pending.rooms.get(flavor, 0) for flavor in claim.option.rooms])
 
 
 def make_room(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from engine.cluster.levels import domain_in_words
-from engine.placement import refusals
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
 
 # Messages end up in conditions, which people read in one line of a terminal.
 NAMED: Final = 3
-# How close a refusal is to an admission, closest first; what the engine refuses is in its own order between.
-_FIRST: Final = (Reason.BEHIND_OTHERS, Reason.INSUFFICIENT_QUOTA)
-_LAST: Final = (Reason.EXCEEDS_QUOTA, Reason.NO_QUOTA)
-
-
-def gravity(reason: Reason) -> int:
-    """Of several options' refusals, the one with the least is told."""
-    if reason in _FIRST:
-        return _FIRST.index(reason)
-    if reason in _LAST:
-        return 100 + _LAST.index(reason)
-    return 10 + refusals.GRAVITY.index(reason) if reason in refusals.GRAVITY else 99
 
 
 def counting(nodes: int) -> Refusal:

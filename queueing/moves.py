@@ -239,7 +239,7 @@ def why_not_moved(queues: Queues, key: str) -> str:
     hindrances = (
         (entry is None or entry.phase is not Phase.ADMITTED or entry.grant is None, "it is not admitted"),
         (key in queues.holders.non_preemptible, "it is non-preemptible"),
-        (key in queues.evicting or key in queues.losing, "it is being evicted, in whole or in part"),
+        (key in queues.holders.evicting or key in queues.holders.losing, "it is being evicted, in whole or in part"),
         (key in queues.growing or growth_of(key) in queues.entries, "it wants more pods"),
         (key in queues.fresh or key in queues.storing, "its admission is being stored"),
         (key in queues.spared, "a PodDisruptionBudget refused to let its pods go a short time ago"),

@@ -82,14 +82,14 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
     ``flavors``: those that have a topology, which the engine knows (`queues` knows the others). ``unchecked``: keys of
     workloads that hold quota and still wait for an admission check.
     """
-    known = {*flavors, *queues.plain}
+    known = {*flavors, *queues.config.plain}
     cluster = {name: _cluster(queues, queue, known) for name, queue in queues.quotas.queues.items()}
-    local = {key: _local(queues, queue, cluster) for key, queue in queues.local.items()}
+    local = {key: _local(queues, queue, cluster) for key, queue in queues.config.local.items()}
     for key, entry in queues.entries.items():
         behind = local.get((entry.workload.namespace, entry.workload.queue))
         ahead = cluster.get(entry.queue)
         if entry.grant is None and ahead is None:  # it was never led to a queue that exists
-            route = queues.local.get((entry.workload.namespace, entry.workload.queue))
+            route = queues.config.local.get((entry.workload.namespace, entry.workload.queue))
             ahead = cluster.get(route.cluster_queue) if route is not None else None
         for standing in (behind, ahead):
             if standing is None:
@@ -166,7 +166,7 @@ def _local_activity(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Sta
         return False, Reason.NO_QUEUE, f"there is no ClusterQueue {name}"
     if queue.stop is not Stop.NONE:
         return False, Reason.QUEUE_STOPPED, f"it is stopped (stopPolicy {queue.stop}): nothing is admitted"
-    if not serves(found, queues.namespaces.get(queue.namespace, {})):
+    if not serves(found, queues.config.namespaces.get(queue.namespace, {})):
         text = f"the namespaceSelector of ClusterQueue {name} does not select namespace {queue.namespace}"
         return False, Reason.NAMESPACE_NOT_SELECTED, text
     return ahead.active, ahead.reason, ahead.message if ahead.active else f"ClusterQueue {name}: {ahead.message}"

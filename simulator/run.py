@@ -238,7 +238,7 @@ class Simulation:
         gone = where.parted()
         self.tally.count_nodes_taken(gone, -1)
         self.site.clear(gone, self.queues)
-        self.queues.room_freed(
+        self.queues.pending.room_freed(
             dict.fromkeys(flavor for _, _, node in gone.pods for flavor in self.site.flavors_on(node))
         )
         self._grow(track, grant)

@@ -177,7 +177,7 @@ class QueueMetrics:
     def _tell_local_queues(self, queues: Queues, found: Standings, now: float) -> None:
         used, workloads = _Numbers(), _Numbers()
         for (namespace, local), standing in found.local.items():
-            ahead = queues.local[namespace, local].cluster_queue
+            ahead = queues.config.local[namespace, local].cluster_queue
             if not local or ahead not in queues.quotas.queues:
                 continue  # of those without a queue; or it leads nowhere, and anybody may write any name there
             queue = ahead, namespace, self._names.name_or_other("", namespace, local, now)

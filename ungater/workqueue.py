@@ -67,11 +67,6 @@ class WorkQueue:
         if (after := self._requeued.pop(key, None)) is not None:
             self.add(key, after)
 
-    def drop_wishes(self, key: str) -> None:
-        """Drop every wish for ``key`` that has not begun."""
-        self._cancel(key)
-        self._requeued.pop(key, None)
-
     def close(self) -> None:
         """Cancel all timers."""
         for timer in self._timers.values():

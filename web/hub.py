@@ -32,7 +32,6 @@ class Hub:
         self.cluster = cluster
         self.history = History()
         self.epoch = uuid4().hex[:12]  # versions of another process are no versions of this one
-        self.questions_version = 0
         self._clock = clock
         self._log = Log()
         self._layout = -1

@@ -17,7 +17,6 @@ from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from clock import Clock
@@ -32,8 +31,6 @@ from web.questions import QuestionError, Questions
 from web.sight import Sight
 from web.viewers.doors import HEADERS, door
 from web.viewers.rights import Rights, ViewerVerdict
-
-log = structlog.get_logger()
 
 MOST_VIEWERS: Final = 200  # streams of changes
 MOST_OF_ONE: Final = 16  # of one user

@@ -25,9 +25,9 @@ from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, pl
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from kube.workloads import WholeWorkload, WorkloadPodSet
 from queueing import model
+from queueing.cycle.growth import hold_growth
 from queueing.model import Rules
 from queueing.queues.entry import AssumedAdmission, growth_of
-from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.model.admission import read_quota
 
@@ -59,7 +59,7 @@ class QueueReading(msgspec.Struct, frozen=True):
 
     def has_flavor(self, name: str) -> bool:
         """Whether there is such a ResourceFlavor, with a topology or without."""
-        return name in self.state.flavors or name in self.queues.plain
+        return name in self.state.flavors or name in self.queues.config.plain
 
     def flavors_of(self, queue: str) -> tuple[str, ...]:
         """The flavors of a cluster queue, in the order in which they are tried; () where there is no such queue."""
@@ -228,7 +228,7 @@ def _grant(workload: WholeWorkload, queues: Queues) -> AssumedAdmission | None:
     admission, nomination = workload.status.admission, workload.status.nomination
     if admission is not None:
         return read_quota(admission.cluster_queue, admission)
-    local = queues.local.get((workload.metadata.namespace, workload.spec.queue_name))
+    local = queues.config.local.get((workload.metadata.namespace, workload.spec.queue_name))
     if nomination is not None and local is not None:
         return read_quota(local.cluster_queue, nomination)
     return None

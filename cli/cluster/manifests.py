@@ -123,7 +123,7 @@ class Maker:
         self._numbers = 0
         self._leaders_of = cache.stores.leader_set
         # The webhook keeps the same table, so that a job of a stopped queue gets the same warning.
-        routes = {name: _route(cache, *name) for name in cache.queues.local}
+        routes = {name: _route(cache, *name) for name in cache.queues.config.local}
         queues = {name: route for name, route in routes.items() if name[1]}
         self._rules = MutationRules(keys, dict(cache.flavors), queues, require_queue, cache.level_names)
 
@@ -353,7 +353,7 @@ def patched(body: Json, patch: Iterable[Add]) -> Json:
 
 def _route(cache: Cache, namespace: str, name: str) -> QueueRoute:
     """Where a local queue leads, as the webhook knows it."""
-    local = cache.queues.local[namespace, name]
+    local = cache.queues.config.local[namespace, name]
     queue = cache.queues.quotas.queues.get(local.cluster_queue)
     if queue is None:
         return QueueRoute(local.cluster_queue, None, f"its ClusterQueue {local.cluster_queue} does not exist")

@@ -19,7 +19,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
-from engine.reasons import Reason
+from engine.reasons import Cure, Reason, Short, traits_of
 from engine.results import Refusal
 from kube import objects
 from queueing.cycle import growth
@@ -47,7 +47,6 @@ from ungater.model.workload_entry import WorkloadEntry
 HIGHEST: Final = (1 << 31) - 1  # no priority is higher
 EVERYBODY: Final = "(everybody)"  # no legal name of a queue
 NAMED: Final = 8
-FOR_ROOM: Final = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.BEHIND_OTHERS})
 # Why a node takes no pods, whoever goes.
 _OUT_OF_ORDER: Final = {
     Reason.NODE_NOT_READY: "not ready",
@@ -97,7 +96,9 @@ def relief(
     ``more``: how many pods it wants beside those it has, by pod set; None: it has none and wants all.
     """
     queued = cache.queues.entries.get(entry.key)
-    if queued is None or reason not in FOR_ROOM:
+    traits = traits_of(reason)
+    room_helps = (traits.short is Short.ROOM and traits.cure is Cure.OTHERS) or reason == Reason.BEHIND_OTHERS
+    if queued is None or not room_helps:
         return None
     best = next((one for one in room if one.values), None)
     held = holders(cache, _nodes(cache.state, best.flavor, best.values)) if best is not None else []
@@ -148,7 +149,9 @@ def _required_victims(
         # Read before the rollback, which takes the assignments back.
         paths = [piece.values[: _depth(part)] for part in plan.assignments for piece in part.slices]
         gone = {victim.key for victim in plan.victims}
-        outside = {one.outside.key for key, one in queues.outside.items() if key in gone and one.outside is not None}
+        outside = {
+            one.outside.key for key, one in queues.holders.outside.items() if key in gone and one.outside is not None
+        }
     finally:
         state.rollback(checkpoint)
     return list(_victim_holders(cache, gone, outside)), _common_domain(paths)
@@ -176,7 +179,7 @@ def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Ma
     queues.wish(key, {name: grant.counts.get(name, 0) + count for name, count in more.items()})
     # Growth preempts only after it was refused for want of room.
     queues.entries[key].record_refusal(Refusal(Reason.DOES_NOT_FIT, ""))
-    found = growth.nominate(state, queues, key)
+    found = growth.nominate_growth(state, queues, key)
     return found.plan if found is not None else None
 
 
@@ -218,7 +221,7 @@ def _everybody(cache: Cache, workload: Workload) -> Queues:
     for wire in _foreign(cache):
         pod = cache.state.pods[objects.key(wire)]
         priority = wire.spec.priority or 0
-        queues.set_pod(
+        queues.holders.set_pod(
             OutsidePod(key=pod.key, uid=wire.metadata.uid, node=pod.node, priority=priority, requests=pod.requests)
         )
     return queues
@@ -346,7 +349,7 @@ def _why_kept(cache: Cache, workload: Workload, queue: ClusterQueue, one: Cluste
 
 
 def _queue_of(cache: Cache, workload: Workload) -> str:
-    local = cache.queues.local.get((workload.namespace, workload.queue))
+    local = cache.queues.config.local.get((workload.namespace, workload.queue))
     return local.cluster_queue if local is not None else ""
 
 

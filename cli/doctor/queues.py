@@ -17,10 +17,10 @@ GO_ON = """--type merge -p '{"spec":{"stopPolicy":"None"}}'"""
 
 def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
     """``flavors``: those with a topology, which the engine knows."""
-    found, known = standings(queues, flavors), {*flavors, *queues.plain}
+    found, known = standings(queues, flavors), {*flavors, *queues.config.plain}
     for name, queue in sorted(queues.quotas.queues.items()):
         yield from _cluster(queue, found.cluster[name], known)
-    for key, local in sorted(queues.local.items()):
+    for key, local in sorted(queues.config.local.items()):
         standing, ahead = found.local[key], found.cluster.get(local.cluster_queue)
         # A LocalQueue repeats the reason of its ClusterQueue; another reason is a fault of its own.
         if not standing.active and (ahead is None or ahead.active or standing.reason != ahead.reason):

@@ -83,7 +83,7 @@ def place(
     """
     entry, workload = reading.queues.entries.get(key), reading.workloads[key]
     meta, spec = workload.metadata, workload.spec
-    local = reading.queues.local.get((meta.namespace, spec.queue_name))
+    local = reading.queues.config.local.get((meta.namespace, spec.queue_name))
     name = entry.queue if entry is not None and entry.queue else local.cluster_queue if local is not None else ""
     queue = reading.queues.quotas.queues.get(name)
     # In the order of the queue, so the index is the place in the line.

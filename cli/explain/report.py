@@ -25,7 +25,7 @@ from crds.numa_placement import decode
 from crds.request import ParsedRequest
 from engine.model import Policy, TopologyRequest
 from engine.quantity import format_quantity
-from engine.reasons import Reason
+from engine.reasons import Reason, traits_of
 from kube import objects
 from kube.client import Client
 from kube.errors import NotFound
@@ -48,8 +48,6 @@ from ungater.reconcile import let_go
 from ungater.reconcile.reconcile import left_alone
 from ungater.writers.events import job_reference
 
-# Of PodsReady, where nothing is amiss that it tells of: pods are just not all ready, yet or again.
-_ORDINARY = frozenset({"", Reason.PODS_NOT_READY, Reason.WAIT_FOR_START, Reason.SUSPENDED})
 NO_WORKLOAD = (
     "it has no Workload yet: `topogate doctor` says whether the controller runs, and the controller's log why it makes "
     "none"
@@ -251,7 +249,7 @@ def _report(
 def _hanging(entry: WorkloadEntry, workload: WorkloadObject | None) -> str:
     """Why pods that have a place do not run: what the controller says, which knows more, or the pods themselves."""
     said = objects.condition(workload.status.conditions if workload else None, PODS_READY)
-    if said is not None and said.status == "False" and said.reason not in _ORDINARY:
+    if said is not None and said.status == "False" and said.reason and not traits_of(said.reason).ordinary:
         return said.message
     refused = {uid: entry.pods[uid] for uid, one in entry.unscheduled.items() if one.refused_at is not None}
     if refused:

@@ -133,14 +133,14 @@ def report(reading: QueueReading, namespace: str | None = None, name: str | None
     shown: dict[str, set[tuple[str, str]] | None]  # cluster queue -> the local queues whose workloads are listed
     if name is None:
         shown = dict.fromkeys(sorted(queues.quotas.queues)) if namespace is None else _serving(reading, namespace)
-    elif namespace is not None and (local := queues.local.get((namespace, name))) is not None:
+    elif namespace is not None and (local := queues.config.local.get((namespace, name))) is not None:
         shown = {local.cluster_queue: {(namespace, name)}}
     else:
         shown = {name: None}
     found = standings(queues, reading.state.flavors)
     lost = {
         key: _explain_lost(reading, key, found)
-        for key, one in sorted(queues.local.items())
+        for key, one in sorted(queues.config.local.items())
         if leads_nowhere(queues, one)
     }
     missing = [one for one in shown if one not in queues.quotas.queues]
@@ -168,7 +168,7 @@ def leads_nowhere(queues: Queues, local: LocalQueue) -> bool:
 
 
 def _explain_lost(reading: QueueReading, key: tuple[str, str], found: Standings) -> str:
-    local, waiting = reading.queues.local[key], found.local[key].pending
+    local, waiting = reading.queues.config.local[key], found.local[key].pending
     hint = meant(local.cluster_queue, reading.queues.quotas.queues)
     text = f"LocalQueue {'/'.join(key)} names ClusterQueue {local.cluster_queue}, which does not exist"
     text += f" ({hint})" if hint else ""
@@ -177,7 +177,7 @@ def _explain_lost(reading: QueueReading, key: tuple[str, str], found: Standings)
 
 def _serving(reading: QueueReading, namespace: str) -> dict[str, set[tuple[str, str]] | None]:
     shown: dict[str, set[tuple[str, str]]] = {}
-    for key, local in sorted(reading.queues.local.items()):
+    for key, local in sorted(reading.queues.config.local.items()):
         if key[0] == namespace and local.cluster_queue in reading.queues.quotas.queues:
             shown.setdefault(local.cluster_queue, set()).add(key)
     return dict(shown)
@@ -185,7 +185,7 @@ def _serving(reading: QueueReading, namespace: str) -> dict[str, set[tuple[str, 
 
 def _missing(reading: QueueReading, name: str, namespace: str | None) -> str:
     there = ", ".join(sorted(reading.queues.quotas.queues)) or "none"
-    local = sorted(local for space, local in reading.queues.local if space == namespace)
+    local = sorted(local for space, local in reading.queues.config.local if space == namespace)
     text = f"no LocalQueue {name} in namespace {namespace} and" if namespace else "there is"
     text = f"{text} no ClusterQueue {name}; cluster queues are: {there}"
     return f"{text}; local queues of the namespace: {', '.join(local)}" if local else text
@@ -194,7 +194,7 @@ def _missing(reading: QueueReading, name: str, namespace: str | None) -> str:
 def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[str, str]] | None) -> QueueView:
     queue, standing = reading.queues.quotas.queues[name], found.cluster[name]
     waiting = tuple(_waiting(reading, name, only))
-    local = sorted("/".join(key) for key, one in reading.queues.local.items() if one.cluster_queue == name)
+    local = sorted("/".join(key) for key, one in reading.queues.config.local.items() if one.cluster_queue == name)
     return QueueView(
         name=name,
         cohort=queue.cohort,
@@ -220,7 +220,7 @@ def _local_uses(
     only: set[tuple[str, str]] | None,
     waiting: tuple[WaitingWorkload, ...],
 ) -> Iterator[LocalQueueUse]:
-    for key, local in sorted(reading.queues.local.items()):
+    for key, local in sorted(reading.queues.config.local.items()):
         if local.cluster_queue != name or (only is not None and key not in only):
             continue
         used: dict[str, int] = {}
@@ -274,7 +274,7 @@ def _waiting(reading: QueueReading, name: str, only: set[tuple[str, str]] | None
 
 def _led_to(reading: QueueReading, key: str) -> str:
     entry = reading.queues.entries[key]
-    local = reading.queues.local.get((entry.workload.namespace, entry.workload.queue))
+    local = reading.queues.config.local.get((entry.workload.namespace, entry.workload.queue))
     # An entry without a place in a line still shows under the queue that its LocalQueue names.
     return entry.queue or (local.cluster_queue if local is not None else "")
 

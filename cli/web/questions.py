@@ -23,7 +23,7 @@ from clock import Clock
 from crds.request import ParsedRequest
 from crds.settings import Settings
 from engine.model import Policy, TopologyRequest
-from engine.reasons import Reason
+from engine.reasons import traits_of
 from kube.workloads import WholeWorkload
 from ungater import kinds
 from ungater.cache.cache import Cache
@@ -38,16 +38,6 @@ MOST_EVENTS: Final = 50_000  # of YAML: a key, a value, and the beginning and en
 PREFIX: Final = "topogate-question-"
 OTHERS: Final = "somebody else's"
 UNTOLD: Final = "the details may name what is in namespaces that you may not see"
-# What is said with these is of the workload itself, its queue and the flavors.
-_OF_ITSELF: Final = frozenset(
-    {
-        *("", Reason.ADMITTED, Reason.SUSPENDED),
-        *(Reason.INVALID_REQUEST, Reason.TOO_LARGE, Reason.UNKNOWN_LEVEL, Reason.CONTRADICTING_REQUESTS),
-        *(Reason.UNKNOWN_PRIORITY_CLASS, Reason.UNSUPPORTED_CONSTRAINT, Reason.UNSUPPORTED_OWNER),
-        *(Reason.QUEUE_REQUIRED, Reason.NO_QUEUE, Reason.QUEUE_STOPPED, Reason.NAMESPACE_NOT_SELECTED),
-        *(Reason.NO_FLAVOR, Reason.NO_QUOTA, Reason.ZONES_UNKNOWN, Reason.RESOURCE_CLAIMS_NOT_COUNTED),
-    }
-)
 _COUNTS: Final = {
     name: re.compile(rf"\b{name}[\"']?\s*:\s*[\"']?(\d{{1,9}})") for name in ("replicas", "size", "parallelism")
 }
@@ -239,7 +229,7 @@ def _placed(answer: Json, sight: Sight) -> Json:
     answer["room"] = _rooms(answer["room"], sight)
     # Anybody may ask as if he were in a namespace: what is there is reported only to those who may see it.
     own = sight.may_name(answer["namespace"])
-    if sight.namespaces is not None and not (own and answer["reason"] in _OF_ITSELF):
+    if sight.namespaces is not None and not (own and (not answer["reason"] or traits_of(answer["reason"]).of_itself)):
         answer["message"] = UNTOLD
     if not own:
         answer["warnings"] = []

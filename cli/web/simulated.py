@@ -98,7 +98,7 @@ def _queues(simulation: Simulation) -> Iterator[dict[str, Any]]:
     """Their quotas, which stay; the page itself tells what of it is used, and who waits, at each moment."""
     known = simulation.queues
     for name, queue in sorted(known.quotas.queues.items()):
-        local = sorted("/".join(key) for key, one in known.local.items() if one.cluster_queue == name)
+        local = sorted("/".join(key) for key, one in known.config.local.items() if one.cluster_queue == name)
         quotas = [
             {
                 "flavor": one.flavor,
@@ -135,7 +135,7 @@ def _holder(track: Track, resource: str, simulation: Simulation) -> HolderFacts:
         for one in job.pod_sets
     )
     reason, _, message = track.reason.partition(": ")
-    local = simulation.queues.local.get((job.namespace, job.queue))
+    local = simulation.queues.config.local.get((job.namespace, job.queue))
     # The page reads 0 as "never".
     admitted = max(track.admitted, BEGINNING)
     return HolderFacts(

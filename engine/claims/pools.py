@@ -95,7 +95,7 @@ class Inventory(msgspec.Struct):
         pools = [self._pool(pool_id, slices, features) for pool_id, slices in found.items()]
         there = [pool for pool in pools if pool is not None]
         if len(there) > 1:
-            there.sort(key=lambda pool: (_has_binding_conditions(pool), pool.pool_id))
+            there.sort(key=lambda pool: (any(one.outline.conditional for one in pool.slices), pool.pool_id))
         return tuple(there)
 
     def _pool(self, pool_id: PoolId, slices: list[ResourceSlice], features: Features) -> Pool | None:
@@ -207,7 +207,3 @@ def _unknown_counter(slices: tuple[ResourceSlice, ...], counter_sets: dict[str, 
 
 def _devices_of_slices(slices: tuple[ResourceSlice, ...]) -> Iterable[Device]:
     return (device for one in slices for device in one.devices)
-
-
-def _has_binding_conditions(pool: Pool) -> bool:
-    return any(one.outline.conditional for one in pool.slices)

@@ -36,9 +36,6 @@ from engine.reasons import Reason
 Codes = NDArray[np.int32]
 
 
-ONE_A_VALUE = frozenset({Reason.POD_ANTI_AFFINITY, Reason.HOST_PORTS})  # of caps: one pod a value of their key
-
-
 class Unsupported(Exception):  # noqa: N818  (a refusal on its way to the caller, not an error)
     """A constraint that the count cannot honour; the text is for a person."""
 

@@ -23,13 +23,10 @@ from engine.kubelet.machine import PodShape
 from engine.kubelet.numa_policy import refused_unseen
 from engine.kubelet.rebuild import inner
 from engine.model import NOTHING_ATTACHED, PodSet
-from engine.reasons import Reason
 
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
 PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
 _NOTHING: Final[frozenset[str]] = frozenset()
-# Of the filters, the ones that may let a node in again by themselves.
-PASSING: Final = frozenset({Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.OTHER_COMPUTE_DOMAIN})
 # With 1% of 5,000 nodes changed, a correction takes 80 to 210 us and a new count 45 to 80 us.
 _SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time that merging changes takes
 _MANY: Final = 24  # of a larger one, if one leaf in so many changed
@@ -225,7 +222,7 @@ class Shape(msgspec.Struct):
             have = nodes.table.alloc[nodes.table.rows[limit]][selection]
             attach(found, have, np.full_like(have, len(volumes)), own)
         for reason, mask in self.filter.exclusion_masks(nodes, selection):
-            if reason not in PASSING:
+            if not reason.traits.passing:
                 np.multiply(found, mask, out=found)
         if self.refuses_devices(nodes):
             found[:] = 0

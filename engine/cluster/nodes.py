@@ -136,7 +136,9 @@ class Nodes:
             self._count_labels(record, old, node)
             # Host names before labels: the path of this node depends on whether another node has its host name too.
             others = self._count_hosts(node.name, old, node)
-            self._set_labels(record, old, node)
+            self.table.set_labels(record.index, _columns(node))
+            self._count_levels(old, node)
+            self._set_paths(record, node)
             # The others gained or lost a namesake by this change, so they enter or leave the trees.
             self._set_paths_of(others)
             self.devices.node_changed(node.name)
@@ -158,11 +160,6 @@ class Nodes:
                 del self._labelled[key]
                 if self.table.labels.pop(key, None) is not None:
                     self.table.relabelled(record.index)
-
-    def _set_labels(self, record: NodeRecord, old: Node | None, node: Node) -> None:
-        self.table.set_labels(record.index, _columns(node))
-        self._count_levels(old, node)
-        self._set_paths(record, node)
 
     def _count_hosts(self, name: str, old: Node | None, new: Node | None) -> list[str]:
         """Note which nodes have which host name; returns the others that share it from now on, or no more."""

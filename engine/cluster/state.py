@@ -424,14 +424,14 @@ class ClusterState:
             # Given back before they are packed: the slots that have
             # a home already would count as taken against the others.
             self.ledger.put(workload, {})
-            homed = {name: self._rehomed(workload, slots) for name, slots in parts.items()}
+            homed = {
+                name: self.ledger.restored(workload, slots.assignment) if slots.homeless else slots
+                for name, slots in parts.items()
+            }
             self.ledger.put(workload, homed)
             self._tell_numa(workload, parts, homed)
             self._note_held(parts, -1)
             self._note_held(homed, 1)
-
-    def _rehomed(self, workload: str, slots: Slots) -> Slots:
-        return self.ledger.restored(workload, slots.assignment) if slots.homeless else slots
 
     def pod_groups(self) -> Iterator[AffinityGroup]:
         """Pods, and held slots whose pod set is known, by namespace and labels: for inter-pod constraints."""

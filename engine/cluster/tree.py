@@ -37,7 +37,7 @@ class Tree:
         self.paths = paths
         self.size = len(names)
         self.lo = int(index[0]) if self.size else 0
-        self.index = None if _side_by_side(index) else index
+        self.index = None if not len(index) or (np.diff(index) == 1).all() else index
         bounds = _bounds(paths, len(flavor.levels))
         if len(bounds[-1]) != self.size + 1:
             bounds.append(np.arange(self.size + 1, dtype=np.int64))
@@ -132,10 +132,6 @@ class Tree:
             return leaves[(leaves >= 0) & (leaves < self.size)]
         known = self.leaf_at
         return np.fromiter((known[at] for at in index.tolist() if at in known), np.int64)
-
-
-def _side_by_side(index: Ints) -> bool:
-    return not len(index) or bool((np.diff(index) == 1).all())
 
 
 def _grid(children: Ints) -> tuple[int, int]:

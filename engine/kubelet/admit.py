@@ -20,7 +20,6 @@ from engine.kubelet.allocators import (
     CountRoom,
     CpuRoom,
     DeviceRoom,
-    Share,
     allocate_devices,
     allocate_units,
     row_of,
@@ -229,14 +228,14 @@ class Trial:
             if isinstance(share, AllocationFailure):
                 return share
             if share is not None:
-                self._reaches(row, share.reach)
+                self._reaches(row, share)
         if ask.cpus:
             # The mask stands for what all providers agreed on; the CPU manager may still take CPUs outside of it where
             # it has too few inside (best-effort).
             share = self.cpu_room().allocate_count(ask.cpus, merged.mask, kind)
             if isinstance(share, AllocationFailure):
                 return share
-            self._reaches(row_of(self.layout.resources, CPU), share.reach)
+            self._reaches(row_of(self.layout.resources, CPU), share)
         if ask.memory and self.memory is not None:
             failed = self.memory.allocate_memory(ask.memory, merged.mask, merged.preferred, kind is ContainerKind.INIT)
             if failed:
@@ -249,7 +248,7 @@ class Trial:
 
     def _allocate_devices(
         self, at: int, kind: ContainerKind, row: int, count: int, mask: int | None
-    ) -> Share | AllocationFailure | None:
+    ) -> int | AllocationFailure | None:
         later = 0 if kind is ContainerKind.INIT else self._asked_later(at, row)
         if row in self.devices:
             room = self.devices[row]

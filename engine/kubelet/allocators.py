@@ -20,13 +20,6 @@ from engine.kubelet.machine import CPU, ContainerKind, Layout, State
 LAYOUTS_KEPT: Final = 4096
 
 
-class Share(NamedTuple):
-    """Where units of one resource come from: ``got`` by zone, and ``reach``, the zones they may come from as well."""
-
-    got: tuple[int, ...]
-    reach: int
-
-
 class AllocationFailure(NamedTuple):
     """An allocation that fails, in the kubelet's words."""
 
@@ -132,8 +125,8 @@ class CpuRoom:
         zones = zip(self.layout.zones, self.cpus.zones, strict=True)
         return within_sockets(tuple([zone.socket if mask else -1 for zone, mask in zones]), -(-fewest // a_socket))
 
-    def allocate_count(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
-        """Take CPUs for a container."""
+    def allocate_count(self, count: int, mask: int | None, kind: ContainerKind) -> int | AllocationFailure:
+        """Take CPUs for a container; returns the zones that they may come from, as a mask."""
         kubelet = self.layout.kubelet
         if kubelet.full_pcpus_only:
             # Free CPUs alone, without the ones that are lent: the kubelet checks the whole node and ignores what init
@@ -158,8 +151,7 @@ class CpuRoom:
         self.held |= chosen
         # An init container keeps its CPUs and lends them; any other container takes them out of what is lent for good.
         self.spare = self.spare | chosen if kind is ContainerKind.INIT else self.spare & ~chosen
-        got = self.by_zone(chosen)
-        return Share(got, sum(1 << zone for zone, part in enumerate(got) if part))
+        return sum(1 << zone for zone, part in enumerate(self.by_zone(chosen)) if part)
 
     def _near(self, mask: int) -> int:
         """The CPUs that are aligned with a zone mask."""
@@ -216,7 +208,7 @@ class CountRoom:
             among = (1 << len(have)) - 1
         return of_sums(have, known.units, count, among, must=must, narrow=narrow)
 
-    def allocate_count(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
+    def allocate_count(self, count: int, mask: int | None, kind: ContainerKind) -> int | AllocationFailure:
         """Take units: those lent first, then of the mask's zones in their order, then of the others."""
         free, lent = sum(self.free), sum(self.spare)
         resource = self.layout.resources[self.row]
@@ -235,7 +227,7 @@ class CountRoom:
         order = [zone for zone in zones if inside >> zone & 1] + [zone for zone in zones if not inside >> zone & 1]
         return self._take_units(count, order, inside, kind)
 
-    def _take_units(self, count: int, order: Sequence[int], inside: int, kind: ContainerKind) -> Share:
+    def _take_units(self, count: int, order: Sequence[int], inside: int, kind: ContainerKind) -> int:
         got, rest, uneven = [0] * len(self.free), count, self._is_uneven(count)
         aligned = sum(self.free[zone] + self.spare[zone] for zone in range(len(got)) if inside >> zone & 1)
         reach = sum(
@@ -259,7 +251,7 @@ class CountRoom:
         # After the loop: what this container got is lent to the next ones, and not to itself.
         if kind is ContainerKind.INIT:
             self.spare = [spare + part for spare, part in zip(self.spare, got, strict=True)]
-        return Share(tuple(got), reach if count else 0)
+        return reach if count else 0
 
     def _is_uneven(self, count: int) -> bool:
         """Whether CPUs are asked for, or lent, that are not whole cores."""
@@ -278,8 +270,8 @@ class CountRoom:
             self.free[zone] -= more
             self.held[zone] += more
 
-    def take_split(self, split: Sequence[int], kind: ContainerKind) -> Share:
-        """Take exactly so many of each zone."""
+    def take_split(self, split: Sequence[int], kind: ContainerKind) -> int:
+        """Take exactly so many of each zone; returns these zones as a mask."""
         for zone, part in enumerate(split):
             lent = min(self.spare[zone], part)
             self.spare[zone] -= lent
@@ -287,7 +279,7 @@ class CountRoom:
             self.held[zone] += part - lent
             if kind is ContainerKind.INIT:
                 self.spare[zone] += part
-        return Share(tuple(split), sum(1 << zone for zone, part in enumerate(split) if part))
+        return sum(1 << zone for zone, part in enumerate(split) if part)
 
 
 def unavailable(resource: str, needed: int, free: int) -> str:
@@ -357,13 +349,12 @@ class DeviceRoom:
             return self.spare, aligned
         return self.spare | aligned, self.free & ~aligned
 
-    def take_devices(self, chosen: int, kind: ContainerKind, reach: int) -> Share:
-        """Take these devices; ``reach``: all that might have been taken instead."""
+    def take_devices(self, chosen: int, kind: ContainerKind, reach: int) -> int:
+        """Take these devices; ``reach``: all that might have been taken instead. Returns its zones as a mask."""
         self.free &= ~chosen
         self.held |= chosen
         self.spare = self.spare | chosen if kind is ContainerKind.INIT else self.spare & ~chosen
-        got = tuple([(chosen & mask).bit_count() for mask in self.zones])
-        return Share(got, sum(1 << zone for zone, mask in enumerate(self.zones) if mask & reach))
+        return sum(1 << zone for zone, mask in enumerate(self.zones) if mask & reach)
 
 
 def lowest_of(devices: int, count: int) -> int:
@@ -379,7 +370,7 @@ def lowest_of(devices: int, count: int) -> int:
 
 def allocate_devices(
     room: DeviceRoom, count: int, mask: int | None, kind: ContainerKind, *, mode: str, held: int, later: int
-) -> Share | AllocationFailure:
+) -> int | AllocationFailure:
     """Take devices for a container: by the rules of the layout and the pod's wish for links, else the first ones.
 
     ``mode``, ``held`` and ``later`` as in `engine.kubelet.devices.choose.DeviceChoice`.
@@ -387,7 +378,7 @@ def allocate_devices(
     found = room.candidates(count, mask)
     # A limit of 0 devices has hints, and so constrains the zones; it allocates none.
     if isinstance(found, AllocationFailure) or not count:
-        return found if isinstance(found, AllocationFailure) else Share((0,) * len(room.zones), 0)
+        return found if isinstance(found, AllocationFailure) else 0
     must, within = found
     layout = room.layout
     rules = layout.links[room.row] if layout.links else None
@@ -414,7 +405,7 @@ def allocate_units(
     mode: str,
     whole: int,
     declared: int | None = None,
-) -> Share | AllocationFailure:
+) -> int | AllocationFailure:
     """The same where only amounts are known; ``whole``: devices of this resource that all containers have together.
 
     ``declared``: those that the node says are free, by index in the link graph.

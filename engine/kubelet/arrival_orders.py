@@ -13,7 +13,7 @@ one may be refused because *more* is free: its first container then goes to zone
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -112,7 +112,10 @@ def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[P
     if _reach(layout, shape) > 1:
         return False
     zones = [
-        [_units(layout, free, row) - amount + 1 for row, amount in need.items()]
+        [
+            (free[row] // 1000 if layout.resources[row] == CPU else free[row]) - amount + 1
+            for row, amount in need.items()
+        ]
         for zone, free in enumerate(state.free)
         # A zone of a memory group serves no pod alone, however much it has free.
         if not state.memory or state.memory[zone].cells == 1 << zone
@@ -155,10 +158,6 @@ def _most_of(layout: Layout, shape: PodShape) -> dict[int, int]:
         for row, amount in (*ask.memory, *ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ())):
             found[row] += amount
     return dict(found)
-
-
-def _units(layout: Layout, free: Sequence[int], row: int) -> int:
-    return free[row] // 1000 if layout.resources[row] == CPU else free[row]
 
 
 class _Search:

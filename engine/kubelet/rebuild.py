@@ -5,7 +5,7 @@ back leaves no trace, in whatever order. Full state is rebuilt step by step inst
 depends on those before it: the steps are in one order, whatever order the events came in.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from operator import gt
 from typing import NamedTuple
@@ -72,24 +72,6 @@ def alignable(shape: PodShape, *, cores: bool) -> tuple[str, ...]:
 
 def _named_by(shape: PodShape) -> set[str]:
     return {resource for container in shape.containers for resource, amount in (*container.limits, *container.requests)}
-
-
-def resolve(
-    observed: NumaPlacement | None,
-    in_flight: NumaPlacement | None,
-    predicted: NumaPlacement | None,
-    zones: Collection[int] | None = None,
-) -> NumaPlacement | None:
-    """The placement that counts: what the node saw, else what was decided, else what was once written down.
-
-    An empty record counts as none, and so does one that names a zone which is not among ``zones`` (kubelet ids; None:
-    all are good). With no record left nothing is guessed. Zones come in ascending order.
-    """
-    for record in (observed, in_flight, predicted):
-        # All or nothing: half a record would charge the rest of the pod nowhere.
-        if record is not None and record.zones and (zones is None or all(use.zone in zones for use in record.zones)):
-            return NumaPlacement(zones=tuple(sorted(record.zones, key=lambda use: use.zone)))
-    return None
 
 
 def same_amounts(one: NumaPlacement | None, other: NumaPlacement | None) -> bool:

@@ -196,7 +196,18 @@ class Fleet:
             answer = _Answer(question, shape, most, np.empty(len(self), np.int64), score)
         changed = self._changed_since(answer.seen)
         if changed is None:
-            self._make(answer)
+            if not self._members:
+                self._find_members()
+            if all(members is not None for members in self._members.values()):
+                answer.values[:] = answer.nowhere
+            for number, members in self._members.items():
+                kind = self._kinds[number]
+                values = self._values(answer, View(kind, slice(0, kind.used)))
+                if members is None:
+                    # Every slot is in range; numpy buffers `out` in the mode that checks.
+                    np.take(values, self._slot[: len(self)], out=answer.values, mode="clip")
+                else:
+                    answer.values[members] = values[self._slot[members]]
         elif changed:
             self._correct(answer, changed)
         answer.caught_up(self._log_end)
@@ -209,20 +220,6 @@ class Fleet:
             return None
         changed = list(dict.fromkeys(self._log[since - self._log_start :]))
         return None if len(changed) * _MANY > len(self) else changed
-
-    def _make(self, answer: _Answer) -> None:
-        if not self._members:
-            self._find_members()
-        if all(members is not None for members in self._members.values()):
-            answer.values[:] = answer.nowhere
-        for number, members in self._members.items():
-            kind = self._kinds[number]
-            values = self._values(answer, View(kind, slice(0, kind.used)))
-            if members is None:
-                # Every slot is in range; numpy buffers `out` in the mode that checks.
-                np.take(values, self._slot[: len(self)], out=answer.values, mode="clip")
-            else:
-                answer.values[members] = values[self._slot[members]]
 
     def _find_members(self) -> None:
         kinds = self._kind[: len(self)]

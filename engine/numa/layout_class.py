@@ -50,7 +50,7 @@ def traits_of(layout: Layout) -> Traits:
         ignored=layout.ignored,
         exact=layout.exact,
         plain=0 < len(layout.zones) <= MOST_ZONES
-        and _in_one_zone(layout)
+        and all(device.zones.bit_count() == 1 for devices in layout.devices for device in devices)
         and _all_in_graphs(layout)
         and not _looks_closer(layout),
         graphs=tuple([name for name, graph in graphs.items() if not graph.is_clique(graph.all)]),
@@ -61,10 +61,6 @@ def traits_of(layout: Layout) -> Traits:
         cards=tuple([name for name, board in rules.items() if isinstance(board, XpuBoard)]),
         absent=tuple([name for row, name in enumerate(layout.resources) if _is_absent(layout, row)]),
     )
-
-
-def _in_one_zone(layout: Layout) -> bool:
-    return all(device.zones.bit_count() == 1 for devices in layout.devices for device in devices)
 
 
 def _all_in_graphs(layout: Layout) -> bool:

@@ -10,6 +10,7 @@ from engine.kubelet.rebuild import asked
 from engine.kubelet.slow_hint_merge import A_SECOND, stalls
 
 OURS: Final = (GPU_LINK, XPU_ALLOCATION, NUMA_POLICY)  # refusals of which the message says more than the reason
+_MOST_PODS: Final = 1 << 12  # that are tried one after another
 
 
 def kubelet_refusal(
@@ -17,11 +18,10 @@ def kubelet_refusal(
     machine: Machine | None,
     state: State | None,
     shape: PodShape,
-    most: int = 1 << 12,
     *,
     xpus: tuple[str, ...] = (),
 ) -> str:
-    """The text for pods of a shape that come one after another, ``most`` at most; "" where that is not known.
+    """The text for pods of a shape that come one after another; "" where that is not known.
 
     ``machine`` and ``state``: what is inside the node, and what is left there; None where that is not known.
     ``xpus``: resources that are given by the rules of XPUs, on every node.
@@ -35,7 +35,7 @@ def kubelet_refusal(
         minutes = combinations // (60 * A_SECOND)
         return f"{node}: its kubelet would compare {combinations:,} combinations of hints, for about {minutes} minutes"
     # The first pods may well be granted: the words are about the one with which the node is full.
-    for _ in range(most):
+    for _ in range(_MOST_PODS):
         admission = asked(machine.layout, state, shape)
         if not admission.admitted:
             told = f"{node}: {admission.reason}"

@@ -14,9 +14,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from engine.arrays import Ints
-from engine.cluster.affinity import ONE_A_VALUE
 from engine.cluster.filters import Mask, refused_status, tolerates
-from engine.cluster.fit_counts import PASSING, Counts
+from engine.cluster.fit_counts import Counts
 from engine.cluster.levels import domain_in_words, word_of
 from engine.cluster.state import ClusterState
 from engine.kubelet.admit import empty
@@ -42,7 +41,6 @@ _MUST: Final = {
     Reason.VOLUME_NODE_AFFINITY: "is reached by all volumes of the pods",
     Reason.CLAIM_NODE_AFFINITY: "is reached by the devices of the pods' claims",
 }
-_ATTACHED: Final = (Reason.VOLUME_NODE_AFFINITY, Reason.CLAIM_NODE_AFFINITY)  # such nodes have other limits too
 
 
 class Never(msgspec.Struct, frozen=True):
@@ -97,7 +95,7 @@ def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
     told: dict[Reason, str] = {}
     for reason, mask in node_filter.exclusion_masks(nodes, tree.span):
         label = "=".join(next(selector)) if reason is Reason.NODE_SELECTOR else ""
-        if reason in PASSING or mask.all():
+        if reason.traits.passing or mask.all():
             continue
         alone = not mask.any()
         if label:
@@ -106,7 +104,7 @@ def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
         left = left & mask
         if alone:
             return left, told[reason]
-    attached = left.any() and not told.keys().isdisjoint(_ATTACHED)
+    attached = left.any() and any(reason.traits.attached for reason in told)
     return left, "" if attached else " and ".join(told.values())
 
 
@@ -181,7 +179,7 @@ def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask, must: st
     not help, and the message begins with it.
     """
     tree, container = fit.tree, [*fit.containers()][-1]
-    caps = tuple(cap for cap in fit.room.caps if cap.reason in ONE_A_VALUE)
+    caps = tuple(cap for cap in fit.room.caps if cap.reason.traits.one_a_value)
     emptied = replace(fit.room, counts=Counts(tree, leaf), caps=caps)
     counts = fit.keep_whole_slices(emptied.counts_within(container))
     at = counts.counts_of_rank(max(container, 0))
@@ -260,7 +258,7 @@ def _why_fewer(state: ClusterState, fit: Fit, usable: Ints, leaf: Ints) -> tuple
         return f": {ports}, and it has {nodes}", "ask for fewer pods, without hostPort"
     if fit.layers and int(leaf[usable].sum()) >= pod_set.count:
         return ": single pods fit, but not whole slices", "ask for fewer pods, for smaller slices"
-    if any(cap.reason in ONE_A_VALUE for cap in fit.room.caps):
+    if any(cap.reason.traits.one_a_value for cap in fit.room.caps):
         return ": their anti-affinity keeps them apart", "ask for fewer pods"
     shape = fit.known.shape
     if shape.inside is not None:

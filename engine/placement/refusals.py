@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import structs
 from msgspec.structs import replace
 
-from engine.cluster.affinity import ONE_A_VALUE, ConstrainedCounts, device_caps, room
+from engine.cluster.affinity import ConstrainedCounts, device_caps, room
 from engine.cluster.assignment import Assignment
 from engine.cluster.fit_counts import Counts
 from engine.cluster.levels import domain_in_words, word_of
@@ -22,22 +22,11 @@ from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 
 # How close a refusal is to a placement, closest first: of several flavors' refusals the closest is reported.
-GRAVITY: Final = (
-    Reason.NUMA_ALIGNMENT,
-    Reason.DOES_NOT_FIT,
-    Reason.UNSUPPORTED_CONSTRAINT,
-    Reason.NEVER_FITS,
-    Reason.ZONES_UNKNOWN,
-    Reason.NO_NODES,
-    Reason.UNKNOWN_LEVEL,
-    Reason.NO_FLAVOR,
-    Reason.INVALID_REQUEST,
-)
 
 
 def gravity(refusal: Refusal) -> tuple[int, int]:
     """How far a refusal is from a placement, the least first: by its reason, and then by how many pods would fit."""
-    return GRAVITY.index(refusal.reason), -refusal.near
+    return refusal.reason.traits.gravity, -refusal.near
 
 
 def invalid(request: WorkloadRequest) -> Refusal | None:
@@ -253,7 +242,7 @@ def _caps_decide(fit: Fit) -> bool:
     """Whether it would fit but for caps that are stricter than the constraint they stand for."""
     caps = [cap for cap in fit.room.caps if cap.reason is not Reason.INSUFFICIENT_DEVICES]
     # One pod a value is the constraint itself, and no bound that is stricter, as long as no other cap comes on top.
-    exact = len(caps) == 1 and caps[0].reason in ONE_A_VALUE
+    exact = len(caps) == 1 and caps[0].reason.traits.one_a_value
     devices = tuple([cap for cap in fit.room.caps if cap.reason is Reason.INSUFFICIENT_DEVICES])
     left = ConstrainedCounts(fit.tree, fit.room.counts, devices, fit.room.ceiling, one=fit.room.one)
     return bool(caps) and not exact and _fits(fit, left)
@@ -271,7 +260,7 @@ def _by_amounts(state: ClusterState, fit: Fit) -> ConstrainedCounts | None:
 def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
     nodes = state.cluster.columns
     caps = (
-        *(cap for cap in fit.room.caps if cap.reason in ONE_A_VALUE),
+        *(cap for cap in fit.room.caps if cap.reason.traits.one_a_value),
         *device_caps(state, fit.tree, fit.pod_set, emptied=True),
     )
     if not caps and not fit.layers:

@@ -117,23 +117,20 @@ class RosterTable(msgspec.Struct):
     def built(self) -> "_Arrays":
         """The columns."""
         if self._arrays is None:
-            self._arrays = self._build()
+            self.places, self._columns = [], {}
+            for node, places in sorted(self.at.items()):  # so that of equal bounds the first node comes first
+                self._columns[node] = range(len(self.places), len(self.places) + len(places))
+                self.places += places
+            self.levels = sorted({offer.priority for place in self.places for offer in place.offers})
+            shape = len(self.levels) + 1, len(self.rows), len(self.places)
+            arrays = _Arrays(np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64))
+            for column, place in enumerate(self.places):
+                self._fill(arrays, column, place)
+            arrays.add_up(slice(None))
+            if self.places:
+                self._low, self._high = arrays.have[0].min(axis=1).tolist(), arrays.have.max(axis=2).tolist()
+            self._arrays = arrays
         return self._arrays
-
-    def _build(self) -> "_Arrays":
-        self.places, self._columns = [], {}
-        for node, places in sorted(self.at.items()):  # so that of equal bounds the first node comes first
-            self._columns[node] = range(len(self.places), len(self.places) + len(places))
-            self.places += places
-        self.levels = sorted({offer.priority for place in self.places for offer in place.offers})
-        shape = len(self.levels) + 1, len(self.rows), len(self.places)
-        arrays = _Arrays(np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64))
-        for column, place in enumerate(self.places):
-            self._fill(arrays, column, place)
-        arrays.add_up(slice(None))
-        if self.places:
-            self._low, self._high = arrays.have[0].min(axis=1).tolist(), arrays.have.max(axis=2).tolist()
-        return arrays
 
     def _fill(self, arrays: "_Arrays", column: int, place: RosterPlace) -> None:
         """What each level adds."""

@@ -169,7 +169,9 @@ class _Search(msgspec.Struct):
                 room, candidate.picked, candidate.wanted, self._promised(candidate.place, candidate.wanted)
             )
             if landed is None or landed.key > candidate.key:
-                others = self._walk(room, candidate.wanted)
+                if room.node not in self._walked:
+                    self._walked[room.node] = _Walk(self, room, candidate.wanted).run()
+                others = self._walked[room.node]
                 landed = others if landed is None or (others is not None and others.key < landed.key) else landed
             if landed is not None and (best is None or (landed.key, candidate.rank) < best[:2]):
                 best = landed.key, candidate.rank, landed
@@ -186,12 +188,6 @@ class _Search(msgspec.Struct):
             return None
         landing = landing_of(room.layout, admission.zones)
         return _Landed(self._key(room, picked, landing), room, picked, landing, admission)
-
-    def _walk(self, room: NodeRoom, needs: MachineNeeds) -> "_Landed | None":
-        """The best set of one node, by asking its kubelet about one set after the other, the cheapest first."""
-        if room.node not in self._walked:
-            self._walked[room.node] = _Walk(self, room, needs).run()
-        return self._walked[room.node]
 
     def _choice(self, landed: "_Landed") -> Choice:
         victims = tuple([landed.room.victims[at] for at in landed.picked])

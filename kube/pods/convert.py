@@ -36,7 +36,7 @@ from kube.pods.requests import asked_for, is_sidecar, parsed, pod_requests
 from kube.pods.shapes import pod_shape
 from kube.versions import NEWEST, SchedulerRules
 
-__all__ = ["flavor", "label_selector", "node", "node_terms", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
+__all__ = ["flavor", "label_selector", "node", "node_terms", "pod", "pod_requests", "pod_set", "pod_shape"]
 
 # Labels whose value differs between the pods of one template: no single requirement stands for them.
 INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"})
@@ -61,11 +61,6 @@ def node(wire: objects.Node, attachable: Amounts | None = None, rules: Scheduler
         ready=objects.is_true(wire.status.conditions, "Ready"),
         features=declared_features(wire, rules),
     )
-
-
-def occupies(wire: objects.Pod) -> bool:
-    """Whether the pod takes room on a node: it is bound and has not finished (terminating pods still do)."""
-    return bool(wire.spec.node_name) and wire.status.phase not in FINISHED
 
 
 def pod(

@@ -64,8 +64,8 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     # Ended claims go first: a claim that is still listed keeps the next workload of its line out in `_next`.
     for claim in list(queues.claims.values()):
         settle(state, queues, claim, now)
-    while queues.aging and queues.aging[0][0] <= now:
-        _, key = heapq.heappop(queues.aging)
+    while queues.pending.aging and queues.pending.aging[0][0] <= now:
+        _, key = heapq.heappop(queues.pending.aging)
         entry = queues.entries.get(key)
         if entry is None or not _is_waiting(entry) or not _keeps_room(queues, entry):
             continue
@@ -89,7 +89,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         if claim.waited - claim.proved_at >= queues.rules.patience:
             with shield(claim.key):
                 _prove(state, queues, claim)
-        rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
+        rooms = tuple(queues.pending.rooms.get(flavor, 0) for flavor in claim.option.rooms)
         lacks = bool(_missing(queues, claim))
         # The room that is kept depends on what became free and on the quota that is lacking, on nothing else. Closing
         # without a change would wake everybody in every cycle.
@@ -102,7 +102,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
 
 def look_again(queues: Queues, entry: Entry, now: float, *, soon: bool) -> None:
     """One was looked at, or is to be: in the next cycle where that is to be ``soon``."""
-    heapq.heappush(queues.aging, (now if soon else now + queues.rules.patience, entry.workload.key))
+    heapq.heappush(queues.pending.aging, (now if soon else now + queues.rules.patience, entry.workload.key))
 
 
 def reserve_refused(state: ClusterState, queues: Queues, entry: Entry, shield: Shield) -> None:
@@ -126,7 +126,7 @@ def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now:
     end(state, queues, claim)
     # It may claim again, but not before another patience: else a hopeless one would be proved in every cycle.
     if _is_waiting(claim.entry):
-        heapq.heappush(queues.aging, (now + queues.rules.patience, claim.key))
+        heapq.heappush(queues.pending.aging, (now + queues.rules.patience, claim.key))
     return False
 
 
@@ -153,12 +153,13 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     """Put one in the line for the claim on the first flavor that could ever take it. Which line; "" if in none."""
     group = entry.group
     if group is None or not _may_claim(queues, entry):
-        heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
+        # It does not wait for others.
+        heapq.heappush(queues.pending.aging, (now + queues.rules.patience, entry.workload.key))
         return ""
     # A claim on a flavor whose quota is too small even when idle would keep room that its workload may never use.
     option = next((o for o in queues.options_of(state, group).found if queues.limits(entry).ever(o.asked)), None)
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
-        heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
+        heapq.heappush(queues.pending.aging, (now + queues.rules.patience, entry.workload.key))
         return ""
     option = option or next(iter(queues.options_of(state, group).found), None)
     if option is None:
@@ -183,13 +184,13 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         if entry is None or option is None:
             heapq.heappop(heap)
             if entry is not None and stands and _is_waiting(entry):
-                heapq.heappush(queues.aging, (shield.now + queues.rules.patience, key))
+                heapq.heappush(queues.pending.aging, (shield.now + queues.rules.patience, key))
             continue
         # Two claims on one flavor could each hold half of what either of them needs, and neither would ever get in.
         if any(_meets(queues, claim, entry, option) for claim in queues.claims.values()):
             return
         heapq.heappop(heap)
-        seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        seen = tuple(queues.pending.rooms.get(flavor, 0) for flavor in option.rooms)
         claim = BackfillReservation(entry, option, seen=seen)
         # Aged before it is proved: `prove` notes the time of waiting at which it holds.
         claim.age(shield.now - entry.since, queues.rules.hold)
@@ -198,7 +199,7 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
                 queues.claims[key] = claim
                 close(state, queues, claim)
         if claim.hopeless and _is_waiting(entry):
-            heapq.heappush(queues.aging, (shield.now + queues.rules.patience, key))
+            heapq.heappush(queues.pending.aging, (shield.now + queues.rules.patience, key))
         return  # the next in line has its turn in the next cycle
     del queues.aged[slot]
 
@@ -236,7 +237,7 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
     """Give back what was kept."""
     queues.claims.pop(claim.key, None)
     state.release_workload(claim.holder)
-    queues.room_freed(claim.option.rooms)
+    queues.pending.room_freed(claim.option.rooms)
     # Workloads that the claim kept from quota wait for this event: no quota is given back, so no other event comes.
     queues.pending.move_events_to_active([("claim", claim.key)])
 
@@ -321,7 +322,7 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
                 chosen.append((flavor, outlook, _leaves(state, queues, claim, outlook, len(pod_sets))))
     # It held room until now and lacks quota: workloads that were refused for that room are looked at again.
     if missing and held:
-        queues.room_freed(claim.option.rooms)
+        queues.pending.room_freed(claim.option.rooms)
     rooms: list[Assignment] = []
     for flavor, outlook, leaves in chosen:
         # Row 0 of the table is ``pods``. It is negative where a node holds more pods than it may.
@@ -329,14 +330,16 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
         if (free > 0).any():
             counts = free[free > 0]
             rooms.append(
-                Assignment.packed(_flavor_pod_set(flavor), outlook.tree, leaves[free > 0], counts, int(counts.sum()))
+                Assignment.packed(
+                    PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology),
+                    outlook.tree,
+                    leaves[free > 0],
+                    counts,
+                    int(counts.sum()),
+                )
             )
     if rooms:
         state.reserve(claim.holder, rooms)
-
-
-def _flavor_pod_set(flavor: str) -> PodSet:
-    return PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology)
 
 
 def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: UpperBounds, sets: int) -> Ints:

@@ -15,7 +15,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic, growth, successors
-from queueing.cycle.nominate import COUNTED, NEVER, Fits, Preempts, Waits, nominate
+from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.cycle.turns import ByRank, Growers, Turns, WaitingRanks, head_of, is_next, looks_since
@@ -31,12 +31,11 @@ DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough,
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Store the grant (``status.admission``), then let the workload run. ``partly``: with fewer pods than it wants."""
+    """Store the grant (``status.admission``), then let the workload run."""
 
     key: str
     grant: AssumedAdmission
     message: str
-    partly: bool = False
     preempted: bool = False  # its victims are gone now
 
 
@@ -124,7 +123,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     # Before claims and turns: what these hold is theirs already, and what one of them gives up is free for all turns.
-    for key in list(queues.nominated):
+    for key in list(queues.holders.nominated):
         with shield(base_of(key)):
             if is_growth(key):
                 _has_grown(state, queues, now, key, made)
@@ -167,7 +166,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     queues.pending.move_events_to_active(dict.fromkeys(chain.from_iterable(map(queues.took, granted))))
     # 9. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_take_news(queues, limit))
-    made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
+    made.more = bool(growers) or any(line.next() is not None for line in queues.pending.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
     if (next_time := queues.next_change_time()) is not None:
         made.come_back(next_time)
@@ -181,7 +180,7 @@ def _drained(queues: Queues) -> Iterator[Drained]:
         if not entry.drained:
             entry.mark_drained()
             # Leaving from now on, so that no plan of this cycle takes it for a victim of its own.
-            queues.evict(key)
+            queues.holders.mark_leaving(key)
             yield Drained(
                 key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)"
             )
@@ -225,7 +224,7 @@ def _has_grown(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Give one that is admitted the pods for which all victims are gone."""
     more, base = queues.entries[key], queues.entries[base_of(key)]
     victims = tuple(sorted(more.victims))
-    match growth.settle(state, queues, key):
+    match growth.settle_growth(state, queues, key):
         case elastic.Resized() as resized:
             made.resized.append(resized)
         case str(why):
@@ -263,7 +262,7 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
             made.refused_growth.add(key)
             # Some of the pods only where none can be had by preemption: a
             # partial growth would take the room that the plan counts on.
-            if (found := growth.nominate(state, queues, key)) is None:
+            if (found := growth.nominate_growth(state, queues, key)) is None:
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
                 # A workload that is looked at later in this cycle may follow these victims instead of evicting others.
@@ -321,7 +320,7 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             # Before anybody else has a turn: later plans of this cycle must not name it.
             queues.fresh.add(key)
             partly = any(counts[p.name] < p.count for p in entry.workload.pod_sets)
-            made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly), partly))
+            made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly)))
         case Preempts(option, plan, counts):
             asks = asks_of(entry.workload)
             grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, plan.assignments, asks)
@@ -354,18 +353,18 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     if entry.refusal != group.refusal and group.refusal is not None:
         entry.record_refusal(group.refusal)
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
-    queues.news.leave_party(key)
+    queues.pending.news.leave_party(key)
     return before is None
 
 
 def _take_news(queues: Queues, limit: int) -> Iterator[Waiting]:
-    for key in queues.news.take_members(limit):
+    for key in queues.pending.news.take_members(limit):
         entry = queues.entries.get(key)
         if entry is None or entry.phase not in {Phase.STUCK, Phase.WAITING}:
             continue
         refusal = _refusal_of(queues, entry)
         if refusal is None:
-            queues.news.join_party(key, of_namespace(key))  # its turn comes
+            queues.pending.news.join_party(key, of_namespace(key))  # its turn comes
         elif entry.phase is Phase.STUCK or refusal != entry.refusal:
             entry.record_refusal(refusal)
             yield Waiting(key, refusal.reason, refusal.message)
@@ -386,7 +385,7 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
         return None
     first = queues.entries[group.head.key] if group.head else entry
     if group.inadmissible and group.refusal is not None:
-        if group.refusal.reason in NEVER:
+        if group.refusal.reason.traits.hopeless:
             return group.refusal  # whoever comes before it
         where = "" if queues.quotas.queues[entry.queue].unlimited else f" in cluster queue {entry.queue}"
         text = f"{first.workload.title}, which wants the same, comes before it{where} and waits: "

@@ -21,7 +21,7 @@ import msgspec
 from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy
-from engine.placement.place import enlarge, extend, place, replace, shrink
+from engine.placement.place import enlarge, extend, place, shrink
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 from queueing import messages
@@ -89,7 +89,7 @@ def lose(state: ClusterState, queues: Queues, key: str) -> Resized | None:
 
     It does not want them back by itself: that is `Queues.wish`.
     """
-    if (domains := queues.losing.get(key)) is None:
+    if (domains := queues.holders.losing.get(key)) is None:
         return None
     entry = _admitted(queues, key)
     kept, lost = split(state.assignments(key).values(), domains)
@@ -97,26 +97,6 @@ def lose(state: ClusterState, queues: Queues, key: str) -> Resized | None:
     for part in lost:
         counts[part.pod_set] -= part.count
     _apply(state, queues, entry, _with_fewer(entry, counts, kept))
-    return Resized(key, _grant(entry))
-
-
-def move(
-    state: ClusterState, queues: Queues, key: str, pod_set: str, lost: Collection[str]
-) -> Resized | Refusal | None:
-    """Give the pods on lost nodes other places, in the same domain where the level is required; quota stays."""
-    entry = _admitted(queues, key)
-    held = state.assignments(key).get(pod_set)
-    if held is None:
-        return None
-    found = replace(state, key, sized(entry, held.levels, pod_set, held.count), lost)
-    if isinstance(found, Refusal):
-        return found
-    # The engine returns the very assignment where no slot was on these nodes: nothing is to be stored.
-    if found is held:
-        return None
-    grant = _grant(entry)
-    parts = tuple(found if part.pod_set == pod_set else part for part in grant.assignments)
-    _apply(state, queues, entry, msgspec.structs.replace(grant, assignments=parts))
     return Resized(key, _grant(entry))
 
 
@@ -131,7 +111,7 @@ def hold_elsewhere(state: ClusterState, queues: Queues, key: str, grant: Assumed
 
 def may_grow(queues: Queues, key: str) -> bool:
     """Whether one that wants more pods may get them now: who is told to go, or loses slices, gets nothing meanwhile."""
-    return key not in queues.evicting and key not in queues.losing
+    return key not in queues.holders.evicting and key not in queues.holders.losing
 
 
 def eager(queues: Queues) -> list[str]:

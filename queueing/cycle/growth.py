@@ -2,14 +2,15 @@
 
 Rules
 - Who wants more pods than fit preempts for the difference as its queue's rules allow, like one that waits. What it has
-  it keeps, whatever becomes of that: its growth is held beside it (`queueing.queues.growth`).
+  it keeps, whatever becomes of that: its growth is held beside it, under a name of its own
+  (`queueing.queues.entry.growth_of`), as a nominated workload holds what it is to get.
+- Growth ends with what its workload holds (`Queues.release_workload`), or where that wants fewer pods.
 - The new pods go where growth may go: into the same domain where the level is required.
 - Where it fits once those are gone that leave by themselves, it has nobody evicted and waits for that.
 - Pods that ask for more than was granted to each evict nobody: they get that when others end.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -18,24 +19,20 @@ from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.grow import merged
-from engine.reasons import Reason
+from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import elastic, successors
 from queueing.cycle.backfill import barring_claim
 from queueing.cycle.nominated import obstacle
-from queueing.model import Quantities, asks_of, exceeds, usage
+from queueing.model import Quantities, Workload, asks_of, exceeds, order, shape, usage
 from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
 from queueing.preemption.search import plan
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, growth_of
+from queueing.queues.eviction_units import Path
 from queueing.queues.flavor_assigner import FlavorAssignment
-from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
-
-HELPED: Final = frozenset(
-    {Reason.INSUFFICIENT_QUOTA, Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT}
-)
 
 
 class Grows(msgspec.Struct, frozen=True):
@@ -45,16 +42,16 @@ class Grows(msgspec.Struct, frozen=True):
     plan: Plan
 
 
-def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
+def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     """Victims for what one of those who grow was just refused; their room and quota are held then. None: nobody."""
     entry = queues.entries[key]
     grant, queue = entry.grant, queues.quotas.queues.get(entry.queue)
     # The refusal is the one that this cycle's try at growth left on the entry.
-    if entry.refusal is None or entry.refusal.reason not in HELPED or grant is None or queue is None:
+    if entry.refusal is None or entry.refusal.reason.traits.cure is not Cure.OTHERS or grant is None or queue is None:
         return None
     if not (queue.preemption.any and entry.workload.preempts):
         return None
-    found = _difference(state, queues, entry, grant, elastic.wished(queues, key))
+    found = _growth_request(state, queues, entry, grant, elastic.wished(queues, key))
     if found is None:
         return None
     pod_sets, option = found
@@ -84,16 +81,40 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     return Grows(grown, made)
 
 
-def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | str | None:
+def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
+    state: ClusterState,
+    queues: Queues,
+    more: Workload,
+    grant: AssumedAdmission,
+    nominated: Iterable[str],
+    parts: Mapping[str, tuple[Path, ...]],
+    *,
+    stored: bool = False,
+) -> None:
+    """Hold what more pods of an admitted workload are to get. The last arguments are those of `Queues.grant`.
+
+    ``more``: those pods alone, as a workload of the name that `growth_of` gives.
+    """
+    base = base_of(more.key)
+    entry = queues.entries[more.key] = Entry(more, order(more), shape(more), 0.0)
+    # Through the holders and not ``Queues.grant``: growth is in no line, and gets no message about why it waits.
+    queues.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)
+    held = queues.entries[base].grant
+    if base not in queues.growing and held is not None:  # after a restart: until it says itself what it wants
+        wanted = {name: held.counts.get(name, 0) + count for name, count in grant.counts.items() if count}
+        queues.growing[base] = wanted, ()
+
+
+def settle_growth(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | str | None:
     """What became of growth that is held: it is the workload's now, it came to nothing (why), or it has to wait."""
     base, more = base_of(key), queues.entries[key]
     entry, grown = queues.entries[base], more.grant
     wish = elastic.wished(queues, base) if base in queues.growing else None
-    if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.evicting:
+    if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.holders.evicting:
         queues.end_growth(state, base)
         return "the workload itself is evicted"
     # Its wish fell below what was planned for: held further, the difference would be given to pods that nobody makes.
-    if wish is None or any(wish.get(name, 0) < count for name, count in _sum(entry.grant, grown).items()):
+    if wish is None or any(wish.get(name, 0) < count for name, count in _summed_counts(entry.grant, grown).items()):
         queues.end_growth(state, base)
         return "it wants fewer pods now"
     why = None if more.victims else obstacle(state, queues, key)
@@ -113,11 +134,11 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     return elastic.Resized(base, whole)
 
 
-def _sum(grant: AssumedAdmission, grown: AssumedAdmission) -> dict[str, int]:
+def _summed_counts(grant: AssumedAdmission, grown: AssumedAdmission) -> dict[str, int]:
     return {name: grant.counts.get(name, 0) + count for name, count in grown.counts.items() if count}
 
 
-def _difference(
+def _growth_request(
     state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission, wish: Mapping[str, int]
 ) -> tuple[tuple[PodSet, ...], FlavorAssignment] | None:
     """The pods that it wants more, as a request of their own; None where they cannot be one, or no quota ever is."""
@@ -188,7 +209,7 @@ def _merge_grants(
         amounts[name] = amounts.get(name, 0) + amount
     return msgspec.structs.replace(
         grant,
-        counts={**grant.counts, **_sum(grant, grown)},
+        counts={**grant.counts, **_summed_counts(grant, grown)},
         flavors={**grant.flavors, **grown.flavors},
         amounts=amounts,
         assignments=tuple(parts.values()),

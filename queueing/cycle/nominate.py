@@ -16,7 +16,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.numa.score import AlignmentOverPacking
 from engine.placement.beyond_nodes import beyond_every_node
-from engine.reasons import Reason
+from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import rollout, successors
@@ -27,7 +27,7 @@ from queueing.model import Workload, looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
-from queueing.preemption.search import HELPED, plan
+from queueing.preemption.search import plan
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
@@ -38,18 +38,6 @@ from queueing.queues.successor import without_successors
 
 MEMO: Final = 4096
 COUNTED: Final[Event] = ("counted",)  # devices are counted further
-NEVER: Final = frozenset(
-    {
-        Reason.NO_FLAVOR,
-        Reason.NO_NODES,
-        Reason.NEVER_FITS,
-        Reason.ZONES_UNKNOWN,
-        Reason.UNKNOWN_LEVEL,
-        Reason.INVALID_REQUEST,
-        Reason.NO_QUOTA,
-        Reason.EXCEEDS_QUOTA,
-    }
-)
 
 
 class Fits(msgspec.Struct, frozen=True):
@@ -115,7 +103,7 @@ class Waits(msgspec.Struct):
 
 
 def _gravity(one: Noted) -> tuple[int, int]:
-    return messages.gravity(one.reason), -one.near
+    return one.reason.traits.gravity, -one.near
 
 
 Outcome = Fits | Preempts | Waits
@@ -176,14 +164,13 @@ class _QueueNominator(msgspec.Struct):
 
         One that would have somebody evicted, and fits beside victims of others, waits for nobody.
         """
-        lacked = {*HELPED, Reason.INSUFFICIENT_QUOTA}
         pieces = sum(counts.values())
         if not self.queues.leaving or (pieces <= 1 and not self._may_preempt):
             return None  # what comes free bit by bit is one bit for it, and it has nobody evicted
         if self.entry.workload.follows:
             return None  # an old revision leaves only as pods of the new one run
         # Nobody's going mends any other reason, so it would follow the leavers in vain.
-        if not any(one.reason in lacked for one in self.waits.refusals):
+        if not any(one.reason.traits.cure is Cure.OTHERS for one in self.waits.refusals):
             return None
         for option in found:
             # Quota that a claimant before it lacks is the claimant's, also when it comes back.
@@ -289,7 +276,7 @@ class _QueueNominator(msgspec.Struct):
         key = option.request
         # These counters only grow, so equal ones mean that nothing
         # has come free; what was taken since refuses all the more.
-        now = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        now = tuple(queues.pending.rooms.get(flavor, 0) for flavor in option.rooms)
         known = queues.memo.get(key)
         if known is not None and known[0] == now:
             return known[1]
@@ -407,7 +394,7 @@ class _QueueNominator(msgspec.Struct):
         workload = scaled(whole, {name: count})
         queue = self.queues.quotas.queues[self.entry.queue]
         # Options of the smaller workload are made for it: their amounts depend on the counts.
-        for option in options(self.state, queue, self.queues.plain, workload).found:
+        for option in options(self.state, queue, self.queues.config.plain, workload).found:
             placed = self.place_option(option)
             if placed is not None:
                 return Fits(option, placed, {pod_set.name: pod_set.count for pod_set in workload.pod_sets}, self.over)
@@ -419,7 +406,7 @@ class _QueueNominator(msgspec.Struct):
         That its pods ask for something other than room is looked at where it would hold up others.
         """
         # Aside: in a StrictFIFO queue one that can never run would hold up everybody behind it.
-        if all(one.reason in NEVER for one in self.waits.refusals):
+        if all(one.reason.traits.hopeless for one in self.waits.refusals):
             return True
         if not any(self._may_come(event) for event in self.waits.events):
             return True

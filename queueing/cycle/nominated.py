@@ -23,7 +23,7 @@ def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
         return "a node where room was made for it is gone, or is too small now"
     if _quota_suffices(queues, key, grant):
         return _of_devices(state, queues, key)
-    if queues.quotas.sharing(grant.queue, queues.going()):
+    if queues.quotas.sharing(grant.queue, queues.holders.going()):
         return None  # it does once others have gone too, who were on their way out when it was planned
     return "the quota that was freed for it was lowered, or others use it now"
 
@@ -53,7 +53,7 @@ def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:
     parts = tuple(state.assignments(key).values())
     if all(part.devices is None for part in parts):
         return ""
-    with queues.counted_once(state):
+    with queues.holders.counted_once(state):
         state.release_workload(key)
         for number, part in enumerate(parts):
             fits = state.cluster.devices.count_by_node(part.devices) if part.devices is not None else None
@@ -76,7 +76,7 @@ def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     quotas = queues.quotas
     depth = quotas.begin()
     # Others who wait for victims hold quota that their victims hold as well; each of these sums counts once.
-    quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
+    quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.holders.promised())])
     fits = queues.limits(queues.entries[key]).fits_limits(grant.amounts)
     quotas.rollback(depth)
     return fits
@@ -94,10 +94,10 @@ def _overfull(state: ClusterState, queues: Queues, workload: Workload) -> bool:
     # A slice without nodes is one whose domain left the tree: its room is gone.
     if any(not piece.nodes for piece in slices) or any(name not in state.nodes for name in names):
         return True
-    with queues.counted_once(state):
+    with queues.holders.counted_once(state):
         short = {name for name in names if _is_short(state, name)}
         # Only where a node is short: plain pods are taken out by name, which costs a pass over all of them.
-        for entry in queues.outside.values() if short else ():
+        for entry in queues.holders.outside.values() if short else ():
             pod = entry.outside
             if pod is not None and pod.node in short and pod.priority < workload.outranks:
                 state.remove_pod(pod.key)

@@ -60,7 +60,7 @@ class Shield(msgspec.Struct, frozen=True):
         self.failed.append(Failed(key, error, until))
         queues.end_growth(self.state, key)
         # An admission that is stored stays held: giving it back here would let others into room where its pods run.
-        if entry.phase is Phase.ADMITTED and not self._new(key):
+        if entry.phase is Phase.ADMITTED and (key not in self.queues.fresh or key in self.queues.storing):
             if key in queues.growing:  # else it would say so again as soon as it hears of the error
                 queues.grow_later(key, queues.growing[key][0])
             return
@@ -69,11 +69,7 @@ class Shield(msgspec.Struct, frozen=True):
         queues.release_workload(self.state, key)
         queues.delay_workload(key, until)
         entry.record_refusal(Refusal(Reason.INTERNAL_ERROR, in_words(error)))
-        queues.news.leave_party(key)
-
-    def _new(self, key: str) -> bool:
-        """Whether it was admitted in this cycle, and that is not stored."""
-        return key in self.queues.fresh and key not in self.queues.storing
+        queues.pending.news.leave_party(key)
 
 
 class _Attempt:

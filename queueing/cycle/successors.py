@@ -97,7 +97,7 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
     """Keep what successors will have, as things are now, while others are looked at."""
     late = queues.leaving.review_leaving(state, shield.now)
     if late is not None:  # who waited for that alone has to look elsewhere
-        queues.room_freed(late)
+        queues.pending.room_freed(late)
         queues.growing.update({key: (wish, ()) for key, (wish, _) in queues.growing.items()})
     # As soon as somebody begins to leave: waiting for the first pod
     # to be gone would let a borrower take what is free already.
@@ -118,7 +118,7 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
 
 def _coming(state: ClusterState, queues: Queues) -> Iterator[Event]:
     """What those bring who have begun to leave, but for victims of somebody: theirs is promised."""
-    promised = {victim for key in queues.nominated for victim in queues.entries[key].victims}
+    promised = {victim for key in queues.holders.nominated for victim in queues.entries[key].victims}
     for key in queues.leaving.begun:
         # Waking anybody for room that is promised to the preemptor would only cost looks.
         if key in promised or queues.of_pod.get(key) in promised:
@@ -175,13 +175,10 @@ def _rank_of_next(state: ClusterState, queues: Queues, one: Successor) -> Rank |
     found, entry = queues.options_of(state, first).found, queues.entries[first.head.key]
     if not found:
         return None
-    with without_successors(state, queues.quotas, [other for other in queues.kept_for() if _gives_way(entry, other)]):
+    behind = [one for one in queues.kept_for() if entry.queue == one.entry.queue and entry.order < one.entry.order]
+    with without_successors(state, queues.quotas, behind):
         fits = queues.limits(entry).fits_limits(found[0].asked)
     return queues.rank_of_entry(entry, found[0].amounts) if fits else None
-
-
-def _gives_way(entry: Entry, other: Successor) -> bool:
-    return entry.queue == other.entry.queue and entry.order < other.entry.order
 
 
 def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:

@@ -87,7 +87,7 @@ class Turns:
         self.ranks = ranks
         # Share, whether the queue's best would borrow, whether its first would, rounds so far, order, queue.
         self.heap: list[tuple[float, bool, bool, int, Order, str]] = []
-        for line in queues.lines.values():
+        for line in queues.pending.lines.values():
             self.enter_queue(line)
         heapq.heapify(self.heap)
 
@@ -108,7 +108,7 @@ class Turns:
     def first(self, by_rank: int, by_turns: int) -> Iterator[EquivalenceClass]:
         """The groups whose first is to be looked at, one after the other; so many looks by each of both, about."""
         while self.heap and by_rank > 0:
-            line = self.queues.lines[heapq.heappop(self.heap)[-1]]
+            line = self.queues.pending.lines[heapq.heappop(self.heap)[-1]]
             group = line.next()
             if group is None:
                 continue
@@ -132,7 +132,7 @@ class Turns:
 
     def groups_left(self) -> list[EquivalenceClass]:
         """The first groups of the queues that had no turn any more."""
-        found = [self.queues.lines[queue].next() for *_, queue in self.heap]
+        found = [self.queues.pending.lines[queue].next() for *_, queue in self.heap]
         return [group for group in found if group is not None]
 
 
@@ -144,7 +144,7 @@ class ByRank:
         self.shield = shield
         self.ranks = ranks
         self.heap: list[tuple[Rank, str]] = []
-        for line in queues.lines.values() if waited else ():
+        for line in queues.pending.lines.values() if waited else ():
             self._enter_queue(line)
 
     def _enter_queue(self, line: PendingQueue) -> None:
@@ -156,7 +156,7 @@ class ByRank:
     def up_to(self, entry: Entry) -> Iterator[EquivalenceClass]:
         """The groups whose first is to be looked at, one after the other, up to that of one who is next."""
         while self.heap and is_next(entry):
-            line = self.queues.lines[heapq.heappop(self.heap)[-1]]
+            line = self.queues.pending.lines[heapq.heappop(self.heap)[-1]]
             if (group := line.next()) is None:
                 continue
             yield group

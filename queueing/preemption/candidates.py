@@ -150,7 +150,13 @@ class Candidates(msgspec.Struct, dict=True):
         # Few against all owners, so they are taken out by name; all else is one comparison of columns.
         protected = (key for key in (*queues.spared, *queues.budgets.guarded) if self._protected(key))
         spared = (key for key in queues.holders.non_preemptible if self.spared(key))
-        leaving = *queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *self._followed
+        leaving = (
+            *queues.holders.nominated,
+            *queues.holders.evicting,
+            *queues.fresh,
+            *queues.holders.losing,
+            *self._followed,
+        )
         for key in (*leaving, *protected, *spared, *self._sharing):
             for unit in occupancy.units_of_workload(key):
                 found[occupancy.numbers[unit]] = False
@@ -183,16 +189,13 @@ class Candidates(msgspec.Struct, dict=True):
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
         found = self._importance.get(unit)
         if found is None:
-            found = self._importance[unit] = self._important(unit)
+            share, other = 0.0, self.queues.entry_of_unit(unit)
+            if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
+                if other.queue not in self._share:
+                    self._share[other.queue] = -self.queues.quotas.share(other.queue)
+                share = self._share[other.queue]
+            found = self._importance[unit] = share, other.workload.priority, -other.workload.created, unit
         return found
-
-    def _important(self, unit: str) -> tuple[float, int, float, str]:
-        share, other = 0.0, self.queues.entry_of_unit(unit)
-        if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
-            if other.queue not in self._share:
-                self._share[other.queue] = -self.queues.quotas.share(other.queue)
-            share = self._share[other.queue]
-        return share, other.workload.priority, -other.workload.created, unit
 
     def _others(self) -> list[str]:
         """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
@@ -216,7 +219,12 @@ class Candidates(msgspec.Struct, dict=True):
         """Whether the policies allow one victim, whatever else is taken."""
         key = other.workload.key
         queues = self.queues
-        if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.losing or self._protected(key):
+        if (
+            other.phase is not Phase.ADMITTED
+            or key in queues.fresh
+            or key in queues.holders.losing
+            or self._protected(key)
+        ):
             return False
         held = queues.quotas.held.get(key)
         if held is None or held.leaving or (held.non_preemptible and self.spared(key)):

@@ -152,7 +152,8 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         (rows, freed), most = self._up_to(up_to), int(self._priorities[up_to])
         claimed = self._claimed(most)
         now, then = outlook.bound_leaves(), outlook.bound_leaves(freed, claimed)
-        gain, cost = then - now, self._costs(rows, by_count=by_count)
+        prices, gain = self._prices(rows, by_count=by_count), then - now
+        cost = np.bincount(rows.leaf, weights=prices, minlength=outlook.tree.size)
         enough = outlook.bound_domains(freed, claimed) >= need
         have = outlook.summed(now)
         leaves = (enough[owner] & (gain > 0)).nonzero()[0]
@@ -249,10 +250,6 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         """(rows in the order of their nodes, the nodes)."""
         order = np.argsort(self.rows.leaf, kind="stable")
         return order, self.rows.leaf[order]
-
-    def _costs(self, rows: Rows, *, by_count: bool) -> Ints:
-        """By leaf, what freeing it costs."""
-        return np.bincount(rows.leaf, weights=self._prices(rows, by_count=by_count), minlength=self.outlook.tree.size)
 
     def _prices(self, rows: Rows, *, by_count: bool) -> Floats:
         """By row, what taking it costs; a workload on several leaves costs a part on each."""

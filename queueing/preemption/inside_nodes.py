@@ -251,17 +251,16 @@ class NodesInside(msgspec.Struct, dict=True):
         """All that tells one victim from another; which devices are its own only where links matter."""
         found = self._outlines.get((room.node, victim.key))
         if found is None:
-            found = self._outlines[room.node, victim.key] = self._outline_anew(room, victim)
+            uses = victim.placement.zones if victim.placement is not None else ()
+            # Without links one device is as good as another, so nodes that differ in device numbers alone are equal.
+            linked = room.layout is not None and any(room.layout.links)
+            held = [
+                (use.zone, *sorted(use.amounts.items()), *(sorted(use.devices.items()) if linked else ()))
+                for use in uses
+            ]
+            requests = tuple([victim.requests.get(name, 0) for name in self._needs])
+            found = self._outlines[room.node, victim.key] = victim.priority, requests, tuple(sorted(held))
         return found
-
-    def _outline_anew(self, room: NodeRoom, victim: VictimPod) -> tuple[object, ...]:
-        uses = victim.placement.zones if victim.placement is not None else ()
-        # Without links one device is as good as another, so nodes that differ in device numbers alone are equal.
-        linked = room.layout is not None and any(room.layout.links)
-        held = [
-            (use.zone, *sorted(use.amounts.items()), *(sorted(use.devices.items()) if linked else ())) for use in uses
-        ]
-        return victim.priority, tuple([victim.requests.get(name, 0) for name in self._needs]), tuple(sorted(held))
 
     @cached_property
     def preemptor(self) -> Preemptor:

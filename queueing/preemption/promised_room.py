@@ -106,22 +106,19 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         # Three sets before the trial: on most clusters one of them is empty, and nothing is tried.
         names = self.state.machines.keys() & _nodes(assignments)
         promised = names and {
-            name for key in self.queues.promised() for name in _nodes(self._promised_assignments(key))
+            name for key in self.queues.holders.promised() for name in _nodes(self.state.assignments(key).values())
         }
         # Victims that lose some slices keep pods on their nodes; what
         # those leave is not worked out here, so the plan passes.
         parted = any(victim.domains for victim in victims)
         return parted or not (names and promised and names & promised) or self._lasts(assignments, victims)
 
-    def _promised_assignments(self, key: str) -> tuple[Assignment, ...]:
-        return tuple(self.state.assignments(key).values())
-
     def _lasts(self, assignments: Sequence[Assignment], victims: Collection[PlannedVictim] = ()) -> bool:
         """Whether this and what is promised fit together once all victims are gone, whoever comes first."""
         if any(victim.domains for victim in victims):
             return False
         state, key, names = self.state, self.entry.workload.key, set(_nodes(assignments))
-        held = {other: tuple(state.assignments(other).values()) for other in self.queues.promised()}
+        held = {other: tuple(state.assignments(other).values()) for other in self.queues.holders.promised()}
         near = {other: parts for other, parts in held.items() if not names.isdisjoint(_nodes(parts))}
         checkpoint = state.begin()
         try:
@@ -140,7 +137,7 @@ class PromisedRoom(msgspec.Struct, frozen=True):
 
 def _uncovered_slots(state: ClusterState, queues: Queues, twice: Collection[str]) -> Slots:
     """What counts of what is promised, of those of whose slots some are covered."""
-    held = {key: tuple(state.assignments(key).values()) for key in queues.promised()}
+    held = {key: tuple(state.assignments(key).values()) for key in queues.holders.promised()}
     names = [name for name in _nodes(part for parts in held.values() for part in parts) if name not in twice]
     # Each node is compared zone by zone, twice.
     if not names or len(names) > MOST:
@@ -162,8 +159,8 @@ def _uncovered_slots(state: ClusterState, queues: Queues, twice: Collection[str]
 
 def _going(queues: Queues) -> list[str]:
     """The victims that go as a whole."""
-    victims = {victim for key in queues.promised() for victim in queues.entries[key].victims}
-    return sorted(victims.difference(queues.losing))
+    victims = {victim for key in queues.holders.promised() for victim in queues.entries[key].victims}
+    return sorted(victims.difference(queues.holders.losing))
 
 
 def _take_out(state: ClusterState, queues: Queues, units: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ from engine.cluster.state import ClusterState
 from engine.model import Pod
 from engine.placement.upper_bounds import UpperBounds
 from engine.preemption.model import ChoiceRules as VictimRules
-from engine.reasons import Reason
+from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing.preemption.candidates import Candidates, Mode, modes
 from queueing.preemption.domains import CandidateDomains
@@ -52,7 +52,6 @@ from queueing.queues.queues import Queues
 from queueing.queues.successor import charge_coming
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
-HELPED: Final = (Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT)  # by others' going
 MOST_KEPT: Final = 16  # victims that are left alone because of others of a plan
 SMALL: Final = 1024  # nodes up to which every set of a few candidates is looked at
 FEW: Final = 8  # candidates of which every set is looked at
@@ -65,7 +64,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     depth = queues.quotas.begin()
     try:
         quotas, leaving = queues.quotas, queues.leaving
-        going = quotas.sharing(entry.queue, queues.going())
+        going = quotas.sharing(entry.queue, queues.holders.going())
         # Noted before the quota is freed: of these the successors are to have a part.
         back = [quotas.held[key] for key in set(going).intersection(leaving.workloads)]
         quotas.free_all(going)  # their quota is on its way back already
@@ -96,7 +95,7 @@ def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan |
         # limit no plan is better than one that a budget refuses half way.
         while (found := search()) is not None and len(kept) < MOST_KEPT:
             victims = [(victim.priority, victim.key) for victim in found.victims if not victim.domains]
-            over = budgets.exceeded_budget(victims, queues.evicting)
+            over = budgets.exceeded_budget(victims, queues.holders.evicting)
             if over is None:
                 return found
             kept.append(over)
@@ -132,7 +131,7 @@ class _Search:
         if not isinstance(refused, Refusal):
             return self._try_sets()  # only quota is lacking
         # Nobody's going makes a level, a label or a volume appear.
-        if refused.reason not in HELPED:
+        if refused.reason.traits.cure is not Cure.OTHERS:
             return None
         best, several = self._best_plan(refused), sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1
         if best is None and several:

@@ -135,7 +135,9 @@ class Leaving(msgspec.Struct):
         if before != ({*self.pods}, {*self.workloads}):
             self.spent.clear()
         self.spent.intersection_update([key for key in self.spent if base_of(key) in self.entries])
-        self._recount_leaving()
+        self.amounts, self.promised, self.unasked = {}, {}, {}
+        for unit in (*map(orphan, self.pods), *self.workloads):
+            self._add(unit)
         # Believed until now and still there: whoever counted on them has to look elsewhere.
         late = before[0].difference(self.pods) & state.pods.keys()
         stuck = [
@@ -169,11 +171,6 @@ class Leaving(msgspec.Struct):
 
     def _until(self, one: _Departure) -> float:
         return inf if one.first is None else one.first + self.patience
-
-    def _recount_leaving(self) -> None:
-        self.amounts, self.promised, self.unasked = {}, {}, {}
-        for unit in (*map(orphan, self.pods), *self.workloads):
-            self._add(unit)
 
     def _add(self, unit: str) -> None:
         """The quota that a unit holds comes back."""

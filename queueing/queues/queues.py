@@ -54,24 +54,16 @@ class Queues:
         self.quotas = Quotas()
         self.entries: dict[str, Entry] = {}
         self.config = QueueConfig(self.quotas)
-        self.pending = pending = PendingWorkloads(self.config, self.rules.patience)
-        self.holders = holders = Holders(self.quotas, self.entries)
+        self.pending = PendingWorkloads(self.config, self.rules.patience)
+        self.holders = Holders(self.quotas, self.entries)
         self.budgets = Budgets()
-        # The tables of these parts, which everybody reads; and what a part does by itself, which others ask for here.
-        self.local, self.namespaces, self.plain = self.config.local, self.config.namespaces, self.config.plain
-        self.lines, self.news, self.aging, self.rooms = pending.lines, pending.news, pending.aging, pending.rooms
-        self.nominated, self.evicting, self.losing = holders.nominated, holders.evicting, holders.losing
-        self.outside, self.set_pod, self.remove_pod = holders.outside, holders.set_pod, holders.remove_pod
-        self.evict, self.keep, self.going = holders.mark_leaving, holders.set_kept, holders.going
-        self.room_freed = pending.room_freed
-        self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
         self.successors: dict[str, Successor] = {}  # of those that leave
         self.searches = 0  # for victims and such, so far
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
-        self.leaving = Leaving(self.rules.leaving, self.quotas, self.entries, self.evicting, self.growing)
+        self.leaving = Leaving(self.rules.leaving, self.quotas, self.entries, self.holders.evicting, self.growing)
         self.growers: Rotation[str] = Rotation()  # those of them who have not had their turn
         self.victimless: set[str] = set()  # who grows, and found no victims while some admissions were being stored
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
@@ -104,47 +96,47 @@ class Queues:
     def set_local_queue(self, queue: LocalQueue) -> None:
         """Take in a LocalQueue, new or changed."""
         key = queue.namespace, queue.name
-        if self.local.get(key) != queue:
-            self.local[key] = queue
+        if self.config.local.get(key) != queue:
+            self.config.local[key] = queue
             self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == key)
 
     def remove_local_queue(self, namespace: str, name: str) -> None:
         """Forget a LocalQueue."""
-        if self.local.pop((namespace, name), None) is not None:
+        if self.config.local.pop((namespace, name), None) is not None:
             self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == (namespace, name))
 
     def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take in a namespace's labels."""
-        if self.namespaces.get(name) != labels:
-            self.namespaces[name] = dict(labels)
+        if self.config.namespaces.get(name) != labels:
+            self.config.namespaces[name] = dict(labels)
             self._reroute(lambda entry: entry.workload.namespace == name)
 
     def remove_namespace(self, name: str) -> None:
         """Forget a namespace."""
-        self.namespaces.pop(name, None)
+        self.config.namespaces.pop(name, None)
 
     def set_flavor(self, flavor: PlainFlavor) -> None:
         """Take in a flavor without a topology; tell ``flavors_changed`` of those that the engine knows."""
-        if self.plain.get(flavor.name) != flavor:
-            self.plain[flavor.name] = flavor
+        if self.config.plain.get(flavor.name) != flavor:
+            self.config.plain[flavor.name] = flavor
             self.flavors_changed()
 
     def remove_flavor(self, name: str) -> None:
         """Forget a flavor without a topology."""
-        if self.plain.pop(name, None) is not None:
+        if self.config.plain.pop(name, None) is not None:
             self.flavors_changed()
 
     def flavors_changed(self) -> None:
         """Flavors of the engine came, went or changed: everyone may be helped."""
         self.changes += 1
         self.memo.clear()
-        self.rooms.clear()  # of flavors that went too; that ``changes`` grew tells those who looked
-        for line in self.lines.values():
+        self.pending.rooms.clear()  # of flavors that went too; that ``changes`` grew tells those who looked
+        for line in self.pending.lines.values():
             self.pending.move_queue_to_active(line)
 
     def _mark_queue_changed(self, queue: str, *cohorts: str) -> None:
         self.changes += 1
-        for name, line in self.lines.items():
+        for name, line in self.pending.lines.items():
             found = self.quotas.queues.get(name)
             if name == queue or (found is not None and found.cohort and found.cohort in cohorts):
                 self.pending.move_queue_to_active(line)
@@ -194,13 +186,13 @@ class Queues:
         for key in [key for key, until in self.spared.items() if until <= now]:
             del self.spared[key]
             entry = self.entries.get(key)
-            self.room_freed(flavors_of(entry.grant if entry is not None else None))
+            self.pending.room_freed(flavors_of(entry.grant if entry is not None else None))
 
     def renew_message(self, key: str) -> None:
         """Have it told why it waits, if it does, and for another reason than it was told."""
         entry = self.entries.get(key)
         if entry is not None and entry.phase in {Phase.STUCK, Phase.WAITING}:
-            self.news.join_party(key, of_namespace(key))
+            self.pending.news.join_party(key, of_namespace(key))
 
     def repeat_message(self, key: str) -> None:
         """Have it told why it waits, if it does, whatever it was told."""
@@ -248,7 +240,7 @@ class Queues:
             self.pending.remove_entry(entry)
             for pod in entry.pods:
                 self.of_pod.pop(pod, None)
-        self.news.leave_party(key)
+        self.pending.news.leave_party(key)
 
     def bind(self, pod: str, workload: str) -> None:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""
@@ -315,7 +307,7 @@ class Queues:
     def entry_of_unit(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
         # Whole workloads first, by one look-up: they are nearly all of the units.
-        return self.entries.get(unit) or self.entries.get(holder_of(unit)) or self.outside[holder_of(unit)]
+        return self.entries.get(unit) or self.entries.get(holder_of(unit)) or self.holders.outside[holder_of(unit)]
 
     def title_of(self, unit: str) -> str:
         """What people are told that a workload is, or its growth, or a pod that no queue admitted."""
@@ -358,7 +350,7 @@ class Queues:
         # Out of its line before it holds anything: no look may find it there with a grant.
         self.pending.remove_entry(entry)
         self.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
-        self.news.leave_party(key)
+        self.pending.news.leave_party(key)
         self._drain(entry)
 
     def restore_workload(
@@ -409,7 +401,8 @@ class Queues:
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
         # Stored admissions may name flavors that nobody has; without the cut, counters would stay for them for ever.
-        self.room_freed(helped_by(state, grant) & {*state.flavors, *self.plain})  # in others nobody finds room
+        # In others nobody finds room.
+        self.pending.room_freed(helped_by(state, grant) & {*state.flavors, *self.config.plain})
         self.pending.gave_quota(grant.queue, grant.amounts)
 
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:
@@ -444,10 +437,10 @@ class Queues:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
         # One that holds nothing, as all its pods are done, grows into any flavor, and would else wait for none.
-        flavors = sorted(self.rooms if looks else chosen_for(grant) or self.rooms)
+        flavors = sorted(self.pending.rooms if looks else chosen_for(grant) or self.pending.rooms)
         pool = self.quotas.pool(grant.queue)
         # Counters only: comparing them is cheap, and each grows with whatever may help.
-        return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
+        return self.changes, self.pending.pools.get(pool, 0), *(self.pending.rooms.get(flavor, 0) for flavor in flavors)
 
     def release_and_requeue(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
@@ -466,7 +459,7 @@ class Queues:
         # Equal for all members, whose shapes are equal, so made once a group and version of queues and flavors.
         if group.options is None or group.options_at != self.changes:
             workload = self.entries[next(iter(group.members))].workload
-            made = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
+            made = options(state, self.quotas.queues[group.line.queue], self.config.plain, workload)
             return group.offer(made, self.changes)
         return group.options
 
@@ -478,5 +471,5 @@ class Queues:
 
     def waiting(self, queue: str) -> Iterator[str]:
         """Who waits in a cluster queue, in order."""
-        line = self.lines.get(queue)
+        line = self.pending.lines.get(queue)
         return line.waiting_names() if line is not None else iter(())

@@ -83,7 +83,8 @@ class Quotas:
                 for key, used in self._used.get(name, {}).items():
                     # As Kueue counts it (resource_node.go): usage reaches the
                     # cohort only beyond what a queue does not lend.
-                    taken[key] = taken.get(key, 0) + max(0, used - self._own_quota(name, key))
+                    own = _unlent_part(self._quota.get(name, {}).get(key, _NONE))
+                    taken[key] = taken.get(key, 0) + max(0, used - own)
             self._common[cohort], self._taken[cohort] = common, taken
 
     def members(self, queue: str) -> set[str]:
@@ -187,9 +188,6 @@ class Quotas:
         for amounts in (self._used, self._leaving, self._non_preemptible):
             if name in amounts and not amounts[name]:
                 del amounts[name]
-
-    def _own_quota(self, queue: str, key: FlavorResource) -> int:
-        return _unlent_part(self._quota.get(queue, {}).get(key, _NONE))
 
     # -- questions --------------------------------------------------------------------------------------------
 

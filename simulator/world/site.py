@@ -178,7 +178,7 @@ class Site:
                 queues.bind(key, where.job.key)
                 if pod_set.devices is not None:
                     # Its slot kept devices beside those that it has by now.
-                    queues.room_freed(self.state.flavors_on(node))
+                    queues.pending.room_freed(self.state.flavors_on(node))
         self._report(where)
         return refused
 

@@ -64,7 +64,7 @@ class Queueing:
         return name
 
     async def _has(self, name):
-        return name in self.queues.quotas.queues and (self.namespace, name) in self.queues.local
+        return name in self.queues.quotas.queues and (self.namespace, name) in self.queues.config.local
 
     def submit(self, name, queue, gpus):
         topology = TopologyRequest(policy=Policy.UNCONSTRAINED)

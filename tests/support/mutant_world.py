@@ -22,6 +22,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from unittest.mock import patch
@@ -75,9 +76,11 @@ CACHES = {
     "QueueMetrics._waited": 8,
     **dict.fromkeys(("_Names._known", "_Seconds.grew", "_Seconds.sums", "MetricTable._rows"), 4 * 4096),
     "Type.parameters": 4096,  # of what selectors of devices were read as
-    "Queues.local": 2,  # of namespaces that are there: who waits without a queue
-    "Queues.rooms": 8,
-    **dict.fromkeys(("PendingWorkloads._later", "Queues.aging"), 64),  # heaps: who went is in them until their time
+    "QueueConfig.local": 2,  # of namespaces that are there: who waits without a queue
+    "PendingWorkloads.rooms": 8,
+    **dict.fromkeys(
+        ("PendingWorkloads._later", "PendingWorkloads.aging"), 64
+    ),  # heaps: who went is in them until their time
     **dict.fromkeys(("Holders._numbers", "Holders._priorities", "Holders._held_in", "Holders.by_flavor"), 8),
     "PendingWorkloads.pools": 8,
     **dict.fromkeys(("Nodes.at", "Nodes.by_name", "Fleet._at", "Fleet._slot", "Fleet._kind"), 256),  # that pods named
@@ -477,7 +480,7 @@ def sizes(root):
     while todo:
         name, thing = todo.pop()
         kind = type(thing)
-        if kind in LEAVES or id(thing) in seen:
+        if kind in LEAVES or isinstance(thing, Enum) or id(thing) in seen:  # members are made once, and never more
             continue
         seen.add(id(thing))
         if isinstance(thing, dict | MappingProxyType):

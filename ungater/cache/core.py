@@ -82,7 +82,7 @@ class Core:
         """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
         self.generation += 1
         # Also with no flavors at all: that wakes workloads whose pods look at other pods.
-        self.queues.room_freed(self.flavors if flavors is None else flavors)
+        self.queues.pending.room_freed(self.flavors if flavors is None else flavors)
         self.signal()
 
     def dead(self, name: str) -> bool:

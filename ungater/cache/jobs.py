@@ -160,7 +160,7 @@ class JobEvents:
             for pod in self._owners.pods_of_owner(id_of(job)):
                 self._gated_orphans.forget_orphan(pod.metadata.uid)
                 # It was a pod of nobody, and perhaps a candidate for eviction; now its JobSet answers for it.
-                self._queues.remove_pod(objects.key(pod))
+                self._queues.holders.remove_pod(objects.key(pod))
                 entry.pods[pod.metadata.uid] = pod
                 self._charges.charge_pod(pod)
                 self._charges.note_arrival(pod)

@@ -205,7 +205,7 @@ class JobViews:
             self._hold_stored(entry)
         for uid, pod in entry.pods.items():
             self._gated_orphans.forget_orphan(uid)
-            self._queues.remove_pod(objects.key(pod))
+            self._queues.holders.remove_pod(objects.key(pod))
 
     def _hold_stored(self, entry: WorkloadEntry) -> None:
         """Hold what its Workload has, unless the job is over."""

@@ -234,12 +234,12 @@ class Lifecycle:
         """No more pods go, and it is nobody's victim."""
         entry.close()
         # Others may plan on its room from now on, and none takes it as a further victim.
-        self._cache.queues.evict(entry.key)
+        self._cache.queues.holders.mark_leaving(entry.key)
 
     async def begin_eviction(self, entry: WorkloadEntry, evict: actions.Evict) -> bool:
         """Begin an eviction."""
         cache, observed = self._cache, entry.observed
-        if entry.evict is not None and entry.key not in cache.queues.evicting:
+        if entry.evict is not None and entry.key not in cache.queues.holders.evicting:
             entry.drop_eviction()  # whoever wanted its room does not any more
             return True
         self._leaving(entry)
@@ -266,7 +266,7 @@ class Lifecycle:
         blocked = self.evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
         # Room that a budget keeps counts in no plan: whoever is
         # nominated for it would wait, and hold its own meanwhile.
-        self._cache.queues.keep(entry.key, kept=blocked is not None and not reclaims)
+        self._cache.queues.holders.set_kept(entry.key, kept=blocked is not None and not reclaims)
         if blocked is None or reclaims:
             return False
         preemptors = self._cache.reservations.preemptors_of(entry.key)
@@ -290,8 +290,8 @@ class Lifecycle:
         # The same instruction serves a gang that loses slices and one that
         # others make room for: whose pods they are tells which.
         theirs = [pod for pod, _ in evict.pods if pod.metadata.uid not in entry.pods]  # that no queue admitted
-        if theirs or entry.key in queues.nominated:
-            preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.nominated]
+        if theirs or entry.key in queues.holders.nominated:
+            preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.holders.nominated]
             for pod in theirs:
                 queues.spare_until(pod_unit(key(pod)), until)
         else:

@@ -18,7 +18,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from engine.reasons import Reason
+from engine.reasons import Cure, Reason
 from kube.objects import condition, is_true
 from ungater.kueue.answers import Side, shorten
 from ungater.model import kueue_objects as kueue
@@ -32,25 +32,13 @@ _DOUBLINGS = 5  # from the first to the longest
 _EVICTED_BY_RETRY = f"Reset to Pending after eviction. Previously: {RETRY}"  # Kueue's words: resetChecksOnEviction
 _NO_REASON = "it had no place"  # where the controller has started anew since it knew
 
-# Only a change of the job helps against these, and a job cannot be changed: it must be made again.
-_FINAL = frozenset(
+# Whatever becomes free, these do not go away by waiting: nodes, flavors or the job must change.
+HOPELESS = frozenset(
     {
-        Reason.INVALID_REQUEST,
-        Reason.CONTRADICTING_REQUESTS,
-        Reason.UNSUPPORTED_OWNER,
-        Reason.NOT_GATED,
+        *(reason for reason in Reason if reason.traits.hopeless),
+        *(Reason.UNSUPPORTED_CONSTRAINT, Reason.RESOURCE_CLAIMS_NOT_COUNTED),
     }
 )
-# Whatever becomes free, neither do these go away by waiting: nodes or flavors must change.
-HOPELESS = _FINAL | {
-    Reason.NEVER_FITS,
-    Reason.ZONES_UNKNOWN,
-    Reason.NO_FLAVOR,
-    Reason.NO_NODES,
-    Reason.UNKNOWN_LEVEL,
-    Reason.UNSUPPORTED_CONSTRAINT,
-    Reason.RESOURCE_CLAIMS_NOT_COUNTED,
-}
 
 
 class NeverFits(StrEnum):
@@ -116,7 +104,7 @@ def verdict(
         left = limits.never_fits - min(held, now - since)
         if left > 0:
             return RetryVerdict(PENDING, left)
-        last = side.reason in _FINAL or now - since >= limits.reject
+        last = (side.reason is not None and side.reason.traits.cure is Cure.REQUEST) or now - since >= limits.reject
         return RetryVerdict(REJECTED if last and limits.policy is NeverFits.REJECT else RETRY)
     if not limits.wait:
         return RetryVerdict(PENDING)

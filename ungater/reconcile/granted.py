@@ -43,18 +43,6 @@ from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
-# Refusals that more room or quota would end. For others, giving back what is held would cost the place for nothing.
-_LACKS = frozenset(
-    {
-        Reason.DOES_NOT_FIT,
-        Reason.NUMA_ALIGNMENT,
-        Reason.NEVER_FITS,
-        Reason.ZONES_UNKNOWN,
-        Reason.INSUFFICIENT_QUOTA,
-        Reason.EXCEEDS_QUOTA,
-    }
-)
-
 
 class Barred(msgspec.Struct, frozen=True):
     """A pod that is not let go, though there is a place for it: it is not what was admitted.
@@ -178,7 +166,7 @@ def anew(entry: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tupl
     () where that was not tried yet, or lacks something else than room and quota, or where some of its pods run still.
     """
     refused = entry.refused
-    tried = wanted and entry.asked == wanted and refused is not None and refused.reason in _LACKS
+    tried = wanted and entry.asked == wanted and refused is not None and refused.reason.traits.short is not None
     if not tried or refused is None or not none_runs(entry, gate):
         return ()
     message = f"all its pods ask for more than was admitted, and it cannot get more where it is: {refused.message}"

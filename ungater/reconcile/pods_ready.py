@@ -3,7 +3,7 @@
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
-from engine.reasons import Reason
+from engine.reasons import Reason, traits_of
 from kube.objects import is_true
 from ungater.model import conditions as names
 from ungater.model.actions import Instruction, WriteConditions
@@ -12,23 +12,6 @@ from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 
 SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the write needless
 
-# While PodsReady has one of these reasons, `ready` replaces it at the first look at which it holds no more.
-_STUCK = frozenset(
-    map(
-        str,
-        (
-            Reason.SLOT_OCCUPIED,
-            Reason.PARTLY_PLACED,
-            Reason.WAITS_FOR_ARRIVALS,
-            Reason.ASKS_FOR_MORE,
-            Reason.OTHER_QUEUE,
-            Reason.PODS_MISSING,
-            Reason.SCHEDULER_REFUSED,
-            Reason.NOT_STARTED,
-            Reason.NOT_SCHEDULED,
-        ),
-    )
-)
 _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
 
 
@@ -89,7 +72,7 @@ def ready(entry: WorkloadEntry) -> list[Instruction]:
             )
         ]
     stuck = observed is not None and any(
-        found.type == names.PODS_READY and found.reason in _STUCK for found in observed.conditions
+        found.type == names.PODS_READY and traits_of(found.reason).stuck for found in observed.conditions
     )
     if stuck or (was_ready and owner.count == owner.full):
         message = f"{owner.ready} of {owner.count} pods are ready"

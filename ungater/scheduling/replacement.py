@@ -10,7 +10,7 @@ from engine.cluster.levels import domain_labels
 from engine.cluster.unlabeled import Unlabeled, helpful, in_words
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.placement.place import extend, place, replace
-from engine.reasons import Reason
+from engine.reasons import Reason, Short
 from engine.results import Refusal, WorkloadRequest
 from kube.objects import PodTemplate
 from queueing.cycle.backfill import open_, yielding
@@ -20,9 +20,6 @@ from ungater.model.admission import Admission
 from ungater.model.job_view import PodSetView
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import messages
-
-NEVER = frozenset({Reason.NEVER_FITS, Reason.ZONES_UNKNOWN})
-COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, *NEVER})
 
 
 def pod_set_in(
@@ -73,7 +70,9 @@ def replace_lost_slots(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission |
                 continue
             found = _replace_slots(cache, entry, owned)
             if isinstance(found, Refusal):  # a node that was lost may come back
-                return msgspec.structs.replace(found, reason=Reason.DOES_NOT_FIT) if found.reason in NEVER else found
+                traits = found.reason.traits
+                passes = traits.short is Short.ROOM and traits.hopeless
+                return msgspec.structs.replace(found, reason=Reason.DOES_NOT_FIT) if passes else found
             others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
             # Within the checkpoint, so that the next pod set does not find the same room.
             state.reserve(entry.key, [*others, found])
@@ -184,11 +183,12 @@ def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
         cache.node_refusals.describe_refusals(),
     )
     left_out = ", ".join(filter(None, refusals))
-    if refusal.reason in {*COUNTED, Reason.NO_NODES} and left_out:
+    room = refusal.reason.traits.short is Short.ROOM
+    if (room or refusal.reason is Reason.NO_NODES) and left_out:
         text += f"; left out for now, because such a pod was refused there: {left_out}"
-    if refusal.reason in COUNTED and (given := cache.device_claims.given(entry.id)):
+    if room and (given := cache.device_claims.given(entry.id)):
         text += f"; {given}"
-    if refusal.reason in {*COUNTED, Reason.NO_NODES} and refusal.flavor in cache.flavors:
+    if (room or refusal.reason is Reason.NO_NODES) and refusal.flavor in cache.flavors:
         pod_sets = entry.job.pod_sets
         owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
         pod_set = pod_set_in(cache, entry, owned, cache.flavors[refusal.flavor])

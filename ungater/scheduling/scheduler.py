@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from clock import Clock
-from engine.reasons import Reason
+from engine.reasons import Reason, Short
 from engine.results import Refusal
 from kube.errors import KubeError
 from kube.events import EventRecorder
@@ -29,7 +29,7 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.admission_conditions import admitted_as, is_news, not_ready, pending
 from ungater.scheduling.moves import NO_NEWS, Moves, News
-from ungater.scheduling.replacement import COUNTED, message_of, reclaimed, refused_text, replace_lost_slots
+from ungater.scheduling.replacement import message_of, reclaimed, refused_text, replace_lost_slots
 from ungater.scheduling.stale_reasons import StaleReasons
 from ungater.scheduling.writes import Spawn, Writes
 from ungater.workqueue import backoff
@@ -326,7 +326,7 @@ class Scheduler:
     def _refuse(self, entry: WorkloadEntry, refusal: Refusal) -> None:
         now, before = self._clock.monotonic(), entry.refused
         soon = before is not None and before.reason == refusal.reason and now - entry.refused_at < DETAILS
-        if soon and refusal.reason in COUNTED:  # its text takes long to make
+        if soon and refusal.reason.traits.short is Short.ROOM:  # its text takes long to make
             left = max(entry.refused_at + DETAILS - now, 0.001)  # the two clocks round differently
             self._stale.explain_again(entry.key, refusal, self._clock.now() + left)
             return
@@ -353,7 +353,7 @@ class Scheduler:
         if entry is None or not entry.slots_in or not entry.lost:
             self._cache.reservations.moving.pop(key, None)
             return False
-        if entry.writes.busy or entry.writes.patches or key in queues.evicting:
+        if entry.writes.busy or entry.writes.patches or key in queues.holders.evicting:
             return False  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
         return queues.freed_so_far(key) != seen
 

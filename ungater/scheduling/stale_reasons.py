@@ -45,7 +45,7 @@ class StaleReasons(msgspec.Struct):
     def line_changed(self, key: str, now: float) -> None:
         """The first of those who wait in a ClusterQueue waits for something else, or waits no more."""
         entry = self.queues.entries.get(key)
-        if entry is not None and entry.queue in self.queues.lines:
+        if entry is not None and entry.queue in self.queues.pending.lines:
             self._lines.setdefault(entry.queue, max(now, self._told.get(entry.queue, now) + BEHIND))
 
     def next_report_time(self) -> float | None:

@@ -14,11 +14,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
-
-log = structlog.get_logger()
 
 MOST_CONNECTIONS: Final = 512
 FIRST_SECONDS: Final = 10.0

@@ -60,11 +60,11 @@ class Fields(msgspec.Struct, frozen=True):
             raise self.error(name, "expected a text, got nothing")
         return value
 
-    def integer(self, name: str, default: int = 0, *, least: int = 0) -> int:
-        """A number of 64 bits from ``least``; ``default`` where there is none."""
+    def integer(self, name: str, *, least: int = 0) -> int:
+        """A number of 64 bits from ``least``; 0 where there is none."""
         value = self.values.get(name)
         if value is None:
-            return default
+            return 0
         # Not ``isinstance``: JSON's true would pass as 1.
         if type(value) is not int or not least <= value <= LARGEST:
             raise self.error(name, f"expected a number from {least} to {LARGEST}, got {_describe_value(value)}")

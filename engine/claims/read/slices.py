@@ -69,7 +69,10 @@ def _device(part: Fields, driver: str) -> Device:
             for name, one in part.entries("attributes")
         },
         capacity={name: _capacity(one) for name, one in part.parts_by_key("capacity")},
-        uses=tuple(_read_counter_use(one) for one in part.parts_of_list("consumesCounters")),
+        uses=tuple(
+            CounterUse(one.text("counterSet"), _counters(one), frozenset(one.texts("compatibilityGroups")))
+            for one in part.parts_of_list("consumesCounters")
+        ),
         taints=tuple(
             DeviceTaint(one.text("key"), one.text("value"), one.text("effect")) for one in part.parts_of_list("taints")
         ),
@@ -141,10 +144,6 @@ def _range(part: Fields) -> Range:
     if step is not None and part.values.get("min") is None:
         raise part.error("min", "expected an amount where there is a step")
     return Range(part.quantity("min"), part.quantity("max"), step)
-
-
-def _read_counter_use(part: Fields) -> CounterUse:
-    return CounterUse(part.text("counterSet"), _counters(part), frozenset(part.texts("compatibilityGroups")))
 
 
 def _counters(part: Fields) -> dict[str, int]:

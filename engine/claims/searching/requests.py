@@ -24,7 +24,6 @@ class Ready(msgspec.Struct):
     claim: str
     ask: Ask
     parent: str  # of an alternative: the request's name
-    device_class: DeviceClass
     selectors: tuple[tuple[str, Program], ...]  # who asks, and what
     derived: Mapping[str, Program]
     count: int = 0
@@ -181,7 +180,6 @@ def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: 
         claim=claim.name,
         ask=ask,
         parent=parent,
-        device_class=device_class,
         # A class selector of an unknown kind is an empty expression here. It fails where the search first asks it.
         selectors=tuple((asker, known.program(text or "")) for asker, text in asked),
         derived={name: known.program(expression) for name, expression in ask.derived.items()},

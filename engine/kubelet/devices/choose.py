@@ -234,11 +234,6 @@ def _rank(graph: LinkGraph, wanted: DeviceChoice, free: int, chosen: int) -> tup
     )
 
 
-def largest_clique_left(graph: LinkGraph, free_after: int) -> int:
-    """How many devices the largest clique still has when ``free_after`` is what is left; more is better for a node."""
-    return largest_clique(graph, free_after)
-
-
 def fragmentation(graph: LinkGraph, free_after: int) -> int:
     """How far what is left is from the best connected set of its size on this machine: 0 (none) to 1000.
 

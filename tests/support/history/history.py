@@ -504,7 +504,7 @@ class History:
             "ids": memory.entries._ids,
             "places": memory.left_pods._places,
             "moving": memory.reservations.moving,
-            "evicting": memory.queues.evicting,
+            "evicting": memory.queues.holders.evicting,
         }
         left = [f"all jobs are gone, and left are {name}: {value}" for name, value in things.items() if value]
         stored = [each["metadata"]["name"] for each in self.server.all("workloads")]

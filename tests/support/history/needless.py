@@ -101,7 +101,7 @@ class _Plans:
     def see_leavers(self, queues: Queues) -> None:
         """Somebody is looked at: who leaves now is believed to from now on."""
         now = self.now()
-        self._since = {key: self._since.get(key, now) for key in {*self.stopping(), *queues.evicting}}
+        self._since = {key: self._since.get(key, now) for key in {*self.stopping(), *queues.holders.evicting}}
 
     def see_plan(self, state: ClusterState, queues: Queues, entry: Entry, outcome: Preempts) -> None:
         """Somebody is to have others evicted."""
@@ -166,7 +166,7 @@ class _Plans:
         now = self.now()
         gone = sorted(key for key, since in self._since.items() if now - since < BELIEVED)
         stop = {key for key in self.stopping() if key in state.pods}
-        held = {*queues.leaving.workloads, *queues.evicting.keys() & set(gone)} & queues.entries.keys()
+        held = {*queues.leaving.workloads, *queues.holders.evicting.keys() & set(gone)} & queues.entries.keys()
         pods = {key for key in gone if key in stop}.union(*(queues.entries[key].pods for key in held))
         checkpoint, depth = state.begin(), queues.quotas.begin()
         try:

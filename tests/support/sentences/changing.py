@@ -52,13 +52,13 @@ def _as(part, **changes):
 
 
 def settled(state, queues):
-    return growth.settle(state, queues, growth_of("ns/service"))
+    return growth.settle_growth(state, queues, growth_of("ns/service"))
 
 
 @case
 def one_that_is_evicted_before_it_grows():
     state, queues = growing()
-    queues.evicting["ns/service"] = queues.evicting["ns/batch"]
+    queues.holders.evicting["ns/service"] = queues.holders.evicting["ns/batch"]
     return settled(state, queues)
 
 
@@ -180,16 +180,21 @@ def not_moved(**changes):
     """What hinders a move of the service, beside these changes of what its queues say."""
     _, queues = running()
     queues.fresh.clear()
-    fields = ("entries", "holders", "evicting", "losing", "growing", "fresh", "storing", "spared")
+    fields = ("entries", "holders", "growing", "fresh", "storing", "spared")
     return moves.why_not_moved(
         SimpleNamespace(**{name: getattr(queues, name) for name in fields} | changes), "ns/service"
     )
 
 
+def holders(**changes):
+    """Holders none of whom is protected or goes, beside these changes."""
+    return SimpleNamespace(**{"non_preemptible": {}, "evicting": {}, "losing": {}} | changes)
+
+
 for _name, _changes in (
     ("one that is not admitted", {"entries": {}}),
-    ("one that is nobodys victim", {"holders": SimpleNamespace(non_preemptible={"ns/service": None})}),
-    ("one that goes", {"evicting": {"ns/service"}}),
+    ("one that is nobodys victim", {"holders": holders(non_preemptible={"ns/service": None})}),
+    ("one that goes", {"holders": holders(evicting={"ns/service"})}),
     ("one that grows", {"growing": {"ns/service": None}}),
     ("one that is being stored", {"fresh": {"ns/service"}}),
     ("one that a budget spared", {"spared": {"ns/service": 0.0}}),

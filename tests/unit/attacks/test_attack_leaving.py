@@ -64,7 +64,7 @@ def test_pods_that_begin_to_leave_one_after_the_other_keep_no_owner_from_his_quo
     submit(queues, make_workload("honest", "good", gpu=1, created=5.0), now=2.0)
     now = 2.0
     for number in range(8):
-        queues.evict(f"mallory{number}")  # he says so himself, and a finalizer keeps the pod
+        queues.holders.mark_leaving(f"mallory{number}")  # he says so himself, and a finalizer keeps the pod
         for _ in range(3):
             made = run(state, queues, now)
             if made.preempting:
@@ -83,7 +83,7 @@ def test_they_keep_nobody_from_growing_into_his_quota_either():
     queues.wish("honest", {"main": 2})
     now = 3.0
     for number in range(7):
-        queues.evict(f"mallory{number}")
+        queues.holders.mark_leaving(f"mallory{number}")
         for _ in range(3):
             made = cycle(state, queues, now)
             if made.preempting:

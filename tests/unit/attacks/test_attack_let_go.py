@@ -86,7 +86,7 @@ def test_pods_that_are_refused_on_purpose_move_into_room_that_is_free_and_have_n
         world.memory.admissions.store_admission(record, admission, found)
         world.drop("pod", pod)
     assert isinstance(found, Refusal), "what refuses it everywhere leaves it no place"
-    assert not world.memory.queues.evicting
+    assert not world.memory.queues.holders.evicting
     assert all(victim.grant is not None for victim in victims)
 
 

@@ -98,15 +98,6 @@ def test_a_bound_pod():
     )
 
 
-@pytest.mark.parametrize(
-    ("node", "phase", "occupies"),
-    [("", "Pending", False), ("n1", "Pending", True), ("n1", "Running", True), ("n1", "Failed", False)],
-)
-def test_which_pods_take_room(node, phase, occupies):
-    wire = {"spec": {"nodeName": node}, "status": {"phase": phase}}
-    assert convert.occupies(msgspec.convert(wire, objects.Pod)) is occupies
-
-
 def test_node_selector_tolerations_and_affinity():
     terms = [
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},

@@ -13,6 +13,7 @@ from kube.resources import resource_of
 from manifests import render
 from manifests.render import InstallOptions
 
+POLICY = "topogate-pods"
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 
 
@@ -61,7 +62,7 @@ def test_another_domain_and_namespace_leave_no_trace_of_the_default():
 def test_rules_know_every_key(domain):
     keys = Keys(domain)
     (webhooks,) = of_kind("MutatingWebhookConfiguration", InstallOptions(domain=domain))
-    policy = named("ValidatingAdmissionPolicy", render.POLICY, InstallOptions(domain=domain))
+    policy = named("ValidatingAdmissionPolicy", POLICY, InstallOptions(domain=domain))
     for key in (*keys.requests, GPU_LINK):
         for webhook in webhooks["webhooks"][:3]:
             assert f"'{key}'" in webhook["matchConditions"][0]["expression"]
@@ -92,7 +93,7 @@ def test_the_agent_has_a_namespace_of_its_own():
         for obj in of_kind("Namespace", options)
     }
     assert levels == {"tg": "restricted", "tg-agent": "privileged"}
-    for name in (render.POLICY, "topogate-agent", "topogate-agent-events"):
+    for name in (POLICY, "topogate-agent", "topogate-agent-events"):
         policy = named("ValidatingAdmissionPolicy", name, options)
         assert "system:serviceaccount:tg-agent:topogate-agent" in yaml.safe_dump(policy, width=10_000)
 

@@ -137,8 +137,8 @@ def test_figure_8_no_preemptor_crosses_sockets_that_could_be_spared_it(seed):
 
 
 def test_figure_9_a_service_grows_by_one_instance_each_time_and_takes_the_least_important(monkeypatch):
-    grown, nominate = [], growth.nominate
-    monkeypatch.setattr(growth, "nominate", lambda *asked: grown.append(nominate(*asked)) or grown[-1])
+    grown, nominate = [], growth.nominate_growth
+    monkeypatch.setattr(growth, "nominate_growth", lambda *asked: grown.append(nominate(*asked)) or grown[-1])
     counts = list(figure_9(ChoiceRules()))
     assert len(counts) == 31
     assert len(grown) == 30

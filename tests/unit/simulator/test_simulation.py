@@ -230,7 +230,7 @@ class Checker:
             phases = [track.end is not None, track.where is not None, track.job.key in waiting(sim)]
             assert sum(phases) == 1, (track.job.name, phases)
             if track.where is None:
-                assert not state.assignments(track.job.key) or track.job.key in sim.queues.nominated
+                assert not state.assignments(track.job.key) or track.job.key in sim.queues.holders.nominated
                 continue
             assert len(track.where.pods) == sum(sim.queues.entries[track.job.key].grant.counts.values())
             for _, pod_set, node in track.where.pods:
@@ -238,7 +238,7 @@ class Checker:
                     used[node][resource] += amount
         for name, amounts in used.items():
             assert all(amount <= has[name][resource] for resource, amount in amounts.items()), (sim.now, name, amounts)
-            if not sim.queues.nominated and not sim.queues.claims:  # what a claim closes counts as held
+            if not sim.queues.holders.nominated and not sim.queues.claims:  # what a claim closes counts as held
                 assert {r: has[name][r] - a for r, a in amounts.items()} == {
                     r: state.free_on_node(name)[r] for r in amounts
                 }

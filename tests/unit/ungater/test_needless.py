@@ -94,7 +94,7 @@ class Leaves:
         self.queues.leaving.pod_gone(pod)
         self.queues.charge_pod(pod, None)
         self.state.remove_pod(pod)
-        self.queues.room_freed(["tas"])
+        self.queues.pending.room_freed(["tas"])
         self.stop.remove(pod)
 
     def forget_leavers(self):

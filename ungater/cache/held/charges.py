@@ -143,11 +143,11 @@ class Charges:
         key = objects.key(pod)
         spared = self._class_rules.is_protected(pod) or not may_be_evicted(pod, self._keys)
         if self._entries.entry_of_pod(pod) is not None or spared:
-            self._queues.remove_pod(key)
+            self._queues.holders.remove_pod(key)
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
             # A pod that ends does not come here: it becomes no candidate,
             # and remains one if it was, as a preemptor may wait for it.
-            self._queues.set_pod(outside(pod))
+            self._queues.holders.set_pod(outside(pod))
 
     def note_stop(self, pod: objects.Pod) -> None:
         """Have a bound pod count as leaving where it was told to stop, and somebody on its node ends it."""
@@ -169,7 +169,7 @@ class Charges:
         """A pod takes nothing any more."""
         self._queues.unbind(objects.key(pod))
         self._queues.leaving.pod_gone(objects.key(pod))
-        self._queues.remove_pod(objects.key(pod))
+        self._queues.holders.remove_pod(objects.key(pod))
         if pod.spec.node_name:
             self._state.cluster.devices.pod_ended(objects.key(pod))
         charged = self._state.pods.get(objects.key(pod))

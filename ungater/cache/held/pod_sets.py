@@ -125,9 +125,9 @@ class RequestedPodSets:
         lost = unusable()
         # Room that victims and their preemptor both hold makes nodes
         # look full: before pods are moved for that, it is counted once.
-        if not lost or not self._queues.promised():
+        if not lost or not self._queues.holders.promised():
             return lost
-        with self._queues.counted_once(self._state):
+        with self._queues.holders.counted_once(self._state):
             return unusable()
 
 

@@ -201,7 +201,7 @@ class RebuiltAdmissions:
         labels |= flavor.node_labels if flavor is not None else {}
         for name in kept.quota.flavors.values() if kept.quota is not None else ():
             if flavor is None or name != flavor.name:
-                if (plain := self._queues.plain.get(name)) is None:
+                if (plain := self._queues.config.plain.get(name)) is None:
                     return False
                 labels |= plain.node_labels
         if pod.spec.node_name:
@@ -248,7 +248,7 @@ class RebuiltAdmissions:
                 state.reserve(entry.key, [*others, *more])
             parts = dict(state.assignments(entry.key))
             # Their victims still run in that room, perhaps these very pods: what is promised is planned again.
-            state.release_all([name for name in self._queues.nominated if name != entry.key])
+            state.release_all([name for name in self._queues.holders.nominated if name != entry.key])
             return parts if self._has_room(parts.values()) and are_together(kept, wished, parts) else None
         finally:
             state.rollback(checkpoint)
@@ -344,7 +344,7 @@ class RebuiltAdmissions:
         own, namespace = entry.job.queue, entry.job.namespace
         if not grows(entry):
             return own
-        local = self._queues.local.items()
+        local = self._queues.config.local.items()
         leading = [name for (where, name), one in local if (where, one.cluster_queue) == (namespace, queue)]
         return own if own in leading else min(leading, default=own)
 

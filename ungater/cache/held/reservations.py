@@ -18,9 +18,9 @@ from kube.objects import condition
 from kube.pods import convert
 from queueing import lifecycle, messages, model
 from queueing.cycle.elastic import hold_elsewhere
+from queueing.cycle.growth import hold_growth
 from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
-from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.cache.held.device_quota import DeviceQuota
 from ungater.model.actions import Losing
@@ -74,7 +74,7 @@ class Reservations:
         """The job as queueing sees it. ``pod_sets``: those that need pods."""
         owner, observed = entry.job, entry.observed
         # An empty name is that of no LocalQueue, so a tenant cannot make one that leads there.
-        if not owner.queue and (owner.namespace, "") not in self.queues.local:
+        if not owner.queue and (owner.namespace, "") not in self.queues.config.local:
             self.queues.set_local_queue(model.LocalQueue(namespace=owner.namespace, name="", cluster_queue=UNQUEUED))
         created = moment(owner.created) or 0.0
         if observed is not None and not owner.suspendable:
@@ -149,7 +149,7 @@ class Reservations:
 
     def preemptors_of(self, key: str) -> list[str]:
         """Who is nominated and waits until this one is gone: the keys of workloads, or of their growth."""
-        return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
+        return [one for one in self.queues.holders.nominated if key in self.queues.entries[one].victims]
 
     def eviction_message(self, preemptor: str, victim: str) -> lifecycle.EvictStep:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
@@ -169,7 +169,7 @@ class Reservations:
         preemptor = next(iter(self.preemptors_of(victim)), None)
         return (
             self.eviction_message(preemptor, victim)
-            if preemptor is not None and victim not in self.queues.losing
+            if preemptor is not None and victim not in self.queues.holders.losing
             else None
         )
 
@@ -180,7 +180,7 @@ class Reservations:
 
     def losing(self, key: str) -> Losing | None:
         """The domains in which an admitted workload loses its slices, and why; None where it loses none."""
-        domains = self.queues.losing.get(key)
+        domains = self.queues.holders.losing.get(key)
         preemptor = next(iter(self.preemptors_of(key)), None)
         if not domains or preemptor is None:
             return None
@@ -191,14 +191,14 @@ class Reservations:
         for name in (key, growth_of(key)):
             nominated = self.queues.entries.get(name)
             for unit in sorted(nominated.victims) if nominated is not None else ():
-                entry = self.queues.outside.get(unit)
+                entry = self.queues.holders.outside.get(unit)
                 if entry is not None and entry.outside is not None:
                     yield entry.outside, self.eviction_message(name, unit).message
 
     def stay(self, entry: WorkloadEntry) -> None:
         """One that was on its way out holds what it holds as before."""
         self.queues.quotas.mark_leaving(entry.key, leaving=False)
-        self.queues.evicting.pop(entry.key, None)
+        self.queues.holders.evicting.pop(entry.key, None)
 
     # --- holding ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Reservations:
         return {name: slots_of_assignment(assignment) for name, assignment in self.state.assignments(entry.key).items()}
 
     def _is(self, key: str, uid: str) -> bool:
-        entry = self.queues.entries.get(key) or self.queues.outside.get(key)
+        entry = self.queues.entries.get(key) or self.queues.holders.outside.get(key)
         return entry is not None and entry.workload.uid == uid
 
     def admit_reserved(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:

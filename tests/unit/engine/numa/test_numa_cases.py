@@ -17,8 +17,8 @@ from support.numa_factories import (
     zones_of,
 )
 
-from engine.kubelet.machine import NumaPlacement, TopologyPolicy
-from engine.kubelet.rebuild import resolve, same_amounts
+from engine.kubelet.machine import TopologyPolicy
+from engine.kubelet.rebuild import same_amounts
 from engine.model import Policy
 from engine.placement.place import extend
 from engine.reasons import Reason
@@ -101,28 +101,11 @@ def node_with_gpus(state, name):
 # -- C: which record counts -------------------------------------------------------------------------------------
 
 
-def test_c1_observed_before_in_flight_before_predicted():
-    observed, in_flight, predicted = on_zone(0, cpu=1), on_zone(1, cpu=1), on_zone(2, cpu=1)
-    assert resolve(observed, in_flight, predicted) == observed
-    assert resolve(None, in_flight, predicted) == in_flight
-    assert resolve(None, None, predicted) == predicted
-    assert resolve(None, None, None) is None
-
-
-def test_c1_an_empty_record_falls_through_and_an_unknown_zone_voids_the_whole_record():
-    good = on_zone(1, cpu=1)
-    assert resolve(NumaPlacement(zones=()), None, good) == good
+def test_c1_an_unknown_zone_voids_the_whole_record():
     half_known = at((0, {"cpu": 1}), (7, {"cpu": 1}))
-    assert resolve(half_known, None, good, zones={0, 1}) == good
-    assert resolve(half_known, None, None, zones={0, 1}) is None
     state = state_of(make_machine(*FOUR))
     state.set_pod(pod_on("p", cpus(2), half_known))
     assert left(state) == [4, 4]
-
-
-def test_c1_zones_are_in_ascending_order():
-    found = resolve(None, at((3, {"cpu": 1}), (1, {"cpu": 2})), None)
-    assert [use.zone for use in found.zones] == [1, 3]
 
 
 def test_c1_a_pod_without_a_record_is_not_guessed():

@@ -9,7 +9,7 @@ from support.engine_factories import LEVELS, RACK, ask, make_flavor
 from crds.numa_placement import decode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import PodShape
-from engine.kubelet.rebuild import resolve, same_amounts
+from engine.kubelet.rebuild import same_amounts
 from engine.model import HOSTNAME_LABEL, Node, Pod, PodSet, Policy, TopologyRequest
 from engine.results import Refusal
 from kube import objects
@@ -146,7 +146,7 @@ class World:
     def charge(self, uid, *, observed=False):
         sent = self.running[uid]
         wire = decode_object(objects.Pod, encode(sent.wire), "pod")
-        placement = resolve(sent.observed if observed else None, None, sent.predicted)
+        placement = (sent.observed if observed else None) or sent.predicted
         requests, shape = convert.pod_requests(wire.spec), self.shape(sent.wire["spec"])
         pod = Pod(
             key=f"default/{uid}", node=sent.node, requests=requests, claim=sent.claim, shape=shape, placement=placement

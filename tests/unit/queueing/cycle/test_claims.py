@@ -99,7 +99,7 @@ def test_one_that_waits_for_quota_keeps_no_nodes_idle():
     submit(queues, make_workload("x1", "other", count=2, created=4.0), now=202.0)
     assert keys(cycle(state, queues, 202.0)) == ["x1"]
     queues.set_cluster_queue(make_queue("mine", 32))
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     submit(queues, make_workload("x2", "other", created=5.0), now=203.0)
     assert keys(cycle(state, queues, 203.0)) == [], "it could use room now, and keeps what becomes free"
     queues.remove_workload(state, "x1")
@@ -231,7 +231,7 @@ def test_where_those_nodes_do_not_do_all_of_the_domain_is_kept():
     for now, node in enumerate(("tas-0", "tas-1"), 201):
         queues.remove_workload(state, on[node])
         assert keys(cycle(state, queues, float(now))) == []
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     cycle(state, queues, 203.0)
     cycle(state, queues, 204.0)
     assert "tas" in claim.whole
@@ -423,7 +423,7 @@ def test_a_claimed_rack_that_is_lost_is_given_up_for_another():
     first = claim.domains["tas"]
     lost = next(node.name for node in state.nodes.values() if node.labels["rack"] == first[0])
     state.remove_node(lost)
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     cycle(state, queues, 201.0)
     (claim,) = queues.claims.values()
     assert claim.domains["tas"] != first

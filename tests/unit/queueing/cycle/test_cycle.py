@@ -108,7 +108,7 @@ def test_one_that_can_never_fit_holds_up_nobody():
     assert keys(found) == ["fine"]
     assert reasons(found) == {"huge": Reason.EXCEEDS_QUOTA, "never": Reason.NEVER_FITS}
     state.set_node(make_node("more", "tas-r0"))
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     found = run(state, queues)  # it fits the nodes now, but not what is left of the quota
     assert reasons(found) == {"never": Reason.INSUFFICIENT_QUOTA}
 
@@ -181,16 +181,16 @@ def test_a_refused_one_is_looked_at_again_only_after_an_event_that_could_help():
     submit(queues, make_workload("d", "other", created=3.0))
     assert keys(run(state, queues)) == []
     assert not cycle(state, queues, 2.0).more
-    assert all(line.next() is None for line in queues.lines.values())
+    assert all(line.next() is None for line in queues.pending.lines.values())
     queues.pending.move_events_to_active([("quota", "queue other", "tas", GPU)])
-    assert all(line.next() is None for line in queues.lines.values())
+    assert all(line.next() is None for line in queues.pending.lines.values())
     queues.remove_workload(state, "b")
     assert keys(run(state, queues)) == ["c"]
 
 
 def parked(queues, queue):
     """How many groups of a queue nobody looks at."""
-    return sum(group.inadmissible for group in queues.lines[queue].groups.values())
+    return sum(group.inadmissible for group in queues.pending.lines[queue].groups.values())
 
 
 def test_room_in_one_flavor_wakes_only_those_who_wait_for_it():
@@ -201,7 +201,7 @@ def test_room_in_one_flavor_wakes_only_those_who_wait_for_it():
     submit(queues, *(make_workload(f"{queue}-{i}", queue, gpu=i) for queue in "ab" for i in range(1, 9)))
     assert keys(run(state, queues)) == []
     assert (parked(queues, "a"), parked(queues, "b")) == (8, 8)
-    queues.room_freed(state.flavors_on("tas-0"))
+    queues.pending.room_freed(state.flavors_on("tas-0"))
     assert (parked(queues, "a"), parked(queues, "b")) == (0, 8)
     run(state, queues)
     queues.remove_workload(state, "a0")
@@ -239,7 +239,7 @@ def test_who_looks_at_other_pods_is_helped_by_pods_that_go_in_another_flavor():
     submit(queues, make_workload("alone", "b", pod_sets=(make_pod_set(**KEEPS_OFF),)))
     assert keys(run(state, queues)) == []
     state.remove_pod("ns/p")
-    queues.room_freed(state.flavors_on("tas-0"))
+    queues.pending.room_freed(state.flavors_on("tas-0"))
     assert keys(run(state, queues)) == ["alone"]
 
 
@@ -356,7 +356,6 @@ def test_fewer_pods_where_the_job_allows_it():
     state, queues = make_state(2, 3), make_queues(make_queue("q", 40))
     submit(queues, make_workload("w", count=9, at_least={"main": 2}))
     (admitted,) = run(state, queues).admitted
-    assert admitted.partly
     assert admitted.grant.counts == {"main": 3}  # a rack has three nodes
     assert "fewer than it asked for" in admitted.message
     submit(queues, make_workload("v", count=9, created=1.0, at_least={"main": 4}))

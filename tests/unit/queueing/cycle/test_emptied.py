@@ -170,7 +170,7 @@ def test_a_domain_of_a_level_that_no_node_has_is_of_no_name():
     for node in list(state.nodes.values()):
         state.set_node(structs.replace(node, labels={key: value for key, value in node.labels.items() if key != RACK}))
     wide = make_workload("wide", "m", count=1, level=HOST)
-    (option,) = options(state, queues.quotas.queues["m"], queues.plain, wide).found
+    (option,) = options(state, queues.quotas.queues["m"], queues.config.plain, wide).found
     assert fits_emptied(state, queues, "wide", option, {"tas": ("",)}) is not None
     (within,) = narrowed(state, queues, wide, [option])
     assert within.pod_sets[0].node_selector.keys() == {HOST}, "where a rollout begins"

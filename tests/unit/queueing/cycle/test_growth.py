@@ -16,10 +16,10 @@ from support.queue_factories import (
 
 from engine.model import Policy
 from engine.reasons import Reason
+from queueing.cycle.growth import hold_growth
 from queueing.model import NonPreemptible, PlainFlavor, Preemption, Reclaim, Within
 from queueing.preemption.plan import PlannedVictim
 from queueing.queues.entry import Phase, growth_of
-from queueing.queues.growth import hold_growth
 from queueing.status import standings
 
 KEY = ("tas", GPU)
@@ -213,11 +213,11 @@ def test_a_preferred_level_may_be_left():
 def test_who_wants_fewer_after_all_lets_its_victims_stay():
     state, queues = world(service(), batch("here", 2), racks=1)
     grow(state, queues, 4)
-    assert "ns/here" in queues.evicting
+    assert "ns/here" in queues.holders.evicting
     queues.wish("ns/service", None)
     made = run(state, queues, now=3.0)
     assert [(one.key, one.grows) for one in made.given_up] == [("ns/service", True)]
-    assert (queues.evicting, queues.nominated) == ({}, {})
+    assert (queues.holders.evicting, queues.holders.nominated) == ({}, {})
     assert growth_of("ns/service") not in queues.entries
     assert queues.quotas.available("q", KEY) == 64 - 32
 
@@ -237,7 +237,7 @@ def test_who_is_evicted_itself_gives_up_its_growth():
     grow(state, queues, 4)
     queues.release_and_requeue(state, "ns/service", 3.0, until=50.0)
     assert growth_of("ns/service") not in queues.entries
-    assert queues.evicting == {}
+    assert queues.holders.evicting == {}
     assert queues.quotas.available("q", KEY) == 64 - 16
 
 
@@ -252,7 +252,7 @@ def test_a_restart_goes_on_where_the_growth_stood():
     hold_growth(again, fresh, more, plan.grant, ["ns/here"], {}, stored=True)
     made = run(again, fresh, now=3.0)
     assert (made.preempting, made.resized, made.given_up) == ([], [], [])
-    assert "ns/here" in fresh.evicting
+    assert "ns/here" in fresh.holders.evicting
     fresh.remove_workload(again, "ns/here")
     assert [one.counts for one in run(again, fresh, now=4.0).resized] == [{"main": 4}]
 

@@ -108,7 +108,7 @@ def test_a_gang_by_slices_does_not_grow_into_the_rack_where_its_other_slice_runs
     submit(queues, make_workload("high", count=2, priority=3, created=4.0))
     queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 5.0)
-    assert (keys(made), queues.losing) == (["high"], {})
+    assert (keys(made), queues.holders.losing) == (["high"], {})
     assert is_spared(made)
 
 
@@ -125,7 +125,7 @@ def test_a_gang_by_slices_regrows_in_no_rack_that_it_would_lose_at_once():
     submit(queues, make_workload("high", count=2, priority=3, created=4.0))
     queues.remove_workload(state, "blocker")
     made = cycle(state, queues, 5.0)
-    assert (keys(made), queues.losing, nodes(state, "svc")) == (["high"], {}, before)
+    assert (keys(made), queues.holders.losing, nodes(state, "svc")) == (["high"], {}, before)
     assert is_spared(made)
 
 

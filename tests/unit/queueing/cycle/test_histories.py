@@ -15,9 +15,9 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.model import Pod, Policy
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import Resized, resize
+from queueing.cycle.growth import hold_growth
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
 from queueing.queues.entry import AssumedAdmission, Phase, base_of, growth_of, is_growth
-from queueing.queues.growth import hold_growth
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
 BATCH = 50
@@ -162,7 +162,7 @@ class World:
             self.state.remove_node(name)
         else:
             self.state.set_node(self.all_nodes[name])
-        self.queues.room_freed(self.flavors)
+        self.queues.pending.room_freed(self.flavors)
 
     def stop(self):
         at = self.dice.randrange(len(self.specs))
@@ -179,7 +179,7 @@ class World:
         before = {key: entry.phase for key, entry in self.queues.entries.items() if entry.grant}
         pods = list(self.state.pods.values())
         nodes = list(self.state.nodes.values())
-        local = self.queues.local.values()
+        local = self.queues.config.local.values()
         self.state = make_state(0, 0, flavors=self.flavors)
         for thing in self.dice.sample(nodes, len(nodes)):
             self.state.set_node(thing)
@@ -202,7 +202,7 @@ class World:
 
     def gone(self):
         """Victims' pods are gone."""
-        for key in list(self.queues.evicting):
+        for key in list(self.queues.holders.evicting):
             if self.dice.random() < 0.7:
                 self.back(key, until=self.now + 1)
 
@@ -312,9 +312,9 @@ class World:
         assert set(queues.quotas.held) == holding
         held = {key for key in self.state.workloads if "\0" not in key}
         assert held == {key for key in holding if queues.entries[key].grant.assignments}
-        waiting = [key for line in queues.lines.values() for key in line.waiting_names()]
+        waiting = [key for line in queues.pending.lines.values() for key in line.waiting_names()]
         assert sorted(waiting) == sorted(k for k, e in queues.entries.items() if e.phase is Phase.WAITING)
-        for line in queues.lines.values():
+        for line in queues.pending.lines.values():
             for group in line.groups.values():
                 assert not group.inadmissible or group.refusal is not None
         self.check_nodes()
@@ -324,7 +324,7 @@ class World:
         for without in ("nominated", "evicting"):
             used = {}
             for key, entry in self.queues.entries.items():
-                if entry.grant is None or key in getattr(self.queues, without):
+                if entry.grant is None or key in getattr(self.queues.holders, without):
                     continue
                 for assignment in self.state.assignments(key).values():
                     for part in assignment.slices:
@@ -337,9 +337,9 @@ class World:
 
         Victims that leave are not counted; and without a plan of this cycle, those they leave for need not be.
         """
-        counted = [set(self.queues.evicting)]
-        if not any(key in self.queues.nominated for key, _ in more):
-            counted.append(set(self.queues.nominated))
+        counted = [set(self.queues.holders.evicting)]
+        if not any(key in self.queues.holders.nominated for key, _ in more):
+            counted.append(set(self.queues.holders.nominated))
         for without in counted:
             used = {}
             for key, entry in self.queues.entries.items():
@@ -377,7 +377,7 @@ class World:
         """Everything opens and everything finishes: whatever fits alone in an idle system was admitted."""
         for node in self.all_nodes.values():
             self.state.set_node(node)
-        self.queues.room_freed(self.flavors)
+        self.queues.pending.room_freed(self.flavors)
         for i, spec in enumerate(self.specs):
             self.specs[i] = msgspec.structs.replace(spec, stop=Stop.NONE)
             self.queues.set_cluster_queue(self.specs[i])
@@ -385,12 +385,12 @@ class World:
         for _ in range(40 + 6 * len(self.workloads)):
             self.now += 100.0
             found = self.cycle(64)
-            for key in list(self.queues.evicting):
+            for key in list(self.queues.holders.evicting):
                 self.back(key, until=self.now + 1)
             busy = self.holders()
             if busy:
                 self.finish()
-            elif not (found.more or self.queues.nominated or any(self.holders(Phase.LATER))):
+            elif not (found.more or self.queues.holders.nominated or any(self.holders(Phase.LATER))):
                 break
         else:
             raise AssertionError("it never comes to rest")

@@ -113,7 +113,7 @@ class History:
             self.queues.leaving.pod_gone(pod)
             self.queues.charge_pod(pod, None)
             self.state.remove_pod(pod)
-            self.queues.room_freed(self.state.flavors_on(node))
+            self.queues.pending.room_freed(self.state.flavors_on(node))
 
     # -- what is decided ----------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class History:
         held = [key for key in (*self.state.workloads, *self.queues.quotas.held) if "\0next" in key]
         if held:
             return f"{held} is held between cycles"
-        if first is None or self.queues.evicting.keys() - set(self.queues.leaving.workloads):
+        if first is None or self.queues.holders.evicting.keys() - set(self.queues.leaving.workloads):
             return ""  # or a plan may count on the quota of somebody who was told to go and does not
         key = first
         followed = *self.queues.successors, *self.queues.leaving.spent

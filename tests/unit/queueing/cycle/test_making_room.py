@@ -158,7 +158,7 @@ def test_room_is_looked_for_when_something_was_freed_and_not_all_the_time():
     assert turns.due_claims(queues, begun + 3600) == [claim]
     turns.record_search(queues, claim, begun + 3600)
     assert turns.due_claims(queues, begun + 9000) == [], "nothing was freed"
-    queues.room_freed(("tas",))
+    queues.pending.room_freed(("tas",))
     assert turns.due_claims(queues, begun + 3601) == []
     assert turns.due_claims(queues, begun + 9000) == [claim]
     assert RoomTurns(MoveRules(per_hour=1, rest=3600.0, room=False)).due_claims(queues, begun + 9000) == []

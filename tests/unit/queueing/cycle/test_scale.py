@@ -17,9 +17,10 @@ from support.queue_factories import (
 )
 
 from engine.model import Policy, SliceLayer, TopologyRequest
+from engine.placement.place import replace
 from engine.reasons import Reason
 from engine.results import Refusal
-from queueing.cycle.elastic import Resized, move, reclaim, resize
+from queueing.cycle.elastic import Resized, reclaim, resize, sized
 from queueing.queues.entry import Phase
 
 KEY = ("tas", GPU)
@@ -108,17 +109,6 @@ def test_both_ways_at_once_gives_back_even_where_growth_is_refused():
     assert queues.quotas.available("q", KEY) == 8
 
 
-def test_pods_move_off_a_lost_node_and_keep_their_quota():
-    state, queues = running(level=RACK)
-    (lost,) = [name for name, _ in state.assignments("w")["main"].slices[0].nodes]
-    state.remove_node(lost)
-    found = move(state, queues, "w", "main", [lost])
-    assert lost not in {name for piece in found.grant.assignments[0].slices for name, _ in piece.nodes}
-    assert found.grant.amounts == {KEY: 16}
-    assert len(racks(state)) == 1
-    assert move(state, queues, "w", "main", ["elsewhere"]) is None
-
-
 def test_an_auto_level_is_kept_when_it_grows():
     state, queues = make_state(2, 4), make_queues(make_queue("q", 64))
     submit(queues, make_workload("w", pod_sets=(make_pod_set(1, level="auto", policy=Policy.PREFERRED),)))
@@ -179,5 +169,5 @@ def test_slices_stay_whole_as_a_workload_changes():
     assert isinstance(resize(state, queues, "w", {"main": 2}), Resized)
     assert len(racks(state)) == 1
     (lost, _) = (piece.nodes[0][0] for piece in state.assignments("w")["main"].slices)
-    refusal = move(state, queues, "w", "main", {lost})
+    refusal = replace(state, "w", sized(queues.entries["w"], state.assignments("w")["main"].levels, "main", 2), {lost})
     assert isinstance(refusal, Refusal)  # the rack has two nodes, and the rest of the slice is there

@@ -127,7 +127,7 @@ def test_growth_that_fails_keeps_what_is_stored(poison):
     assert queues.entries["w"].phase is Phase.ADMITTED
     queues.wish("w", {"main": 2})
     assert not cycle.cycle(state, queues, 3.0).failed, "it is not tried again as it says the same"
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     assert [one.key for one in cycle.cycle(state, queues, 4.0).failed] == ["w"]
     elastic.resize(state, queues, "v", {"main": 1})
     queues.wish("w", None)

@@ -79,7 +79,7 @@ class Teams:
         self.queues.charge_pod(pod, None)
         node = self.state.pods[pod].node
         self.state.remove_pod(pod)
-        self.queues.room_freed(self.state.flavors_on(node))
+        self.queues.pending.room_freed(self.state.flavors_on(node))
 
     def pod_ends(self, key, number):
         """One of its pods is done, and none is made in its place."""
@@ -144,7 +144,7 @@ def test_one_that_comes_as_a_gang_begins_to_leave_takes_nothing_of_what_was_free
         queues.bind(f"g-{number}", "g")
     submit(queues, make_workload("large", "b", HOSTS, created=10.0))
     assert keys(run(state, queues, 2.0)) == []
-    queues.evict("g")
+    queues.holders.mark_leaving("g")
     submit(queues, make_workload("x", "a", created=20.0))
     assert keys(run(state, queues, 3.0)) == []
     assert list(queues.successors) == ["large"]
@@ -254,7 +254,7 @@ def test_in_one_queue_the_first_in_the_order_keeps_it_from_those_that_pass_it():
         queues.bind(f"g-{number}", "g")
     submit(queues, make_workload("large", count=2, created=2.0), make_workload("small", created=3.0))
     run(state, queues, 2.0)
-    queues.evict("g")
+    queues.holders.mark_leaving("g")
     run(state, queues, 3.0)
     state.remove_pod("g-0")
     queues.unbind("g-0")
@@ -271,7 +271,7 @@ def test_nobody_is_evicted_where_those_that_are_evicted_already_leave_enough():
     state, queues = make_state(1, 2), make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
     submit(queues, make_workload("late"), make_workload("stays", created=1.0))
     assert keys(run(state, queues)) == ["late", "stays"]
-    queues.evict("late")
+    queues.holders.mark_leaving("late")
     submit(queues, make_workload("urgent", priority=9))
     assert not run(state, queues, 2.0).preempting
     queues.remove_workload(state, "late")
@@ -283,7 +283,7 @@ def test_one_that_grows_evicts_nobody_where_others_leave_enough():
     state, queues = make_state(1, 3), make_queues(make_queue("q", 64, preemption=preemption))
     submit(queues, make_workload("grows", priority=9), make_workload("late"), make_workload("stays", created=1.0))
     assert len(keys(run(state, queues))) == 3
-    queues.evict("late")
+    queues.holders.mark_leaving("late")
     submit(queues, make_workload("grows", count=2, priority=9))
     queues.wish("grows", {"main": 2})
     assert not run(state, queues, 2.0).preempting
@@ -295,7 +295,7 @@ def test_it_preempts_after_all_where_those_do_not_go():
     state, queues = make_state(1, 2), make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
     submit(queues, make_workload("late"), make_workload("stays", created=1.0))
     assert keys(run(state, queues)) == ["late", "stays"]
-    queues.evict("late")
+    queues.holders.mark_leaving("late")
     submit(queues, make_workload("urgent", priority=9))
     made = run(state, queues, 2.0)
     assert not made.preempting
@@ -308,7 +308,7 @@ def test_two_successors_keep_their_places_beside_each_other():
     submit(teams.queues, make_workload("second", "a", HOSTS, created=0.5), now=teams.now)
     teams.delete("g")
     for number in range(HOSTS):
-        teams.queues.evict(f"a{number}")
+        teams.queues.holders.mark_leaving(f"a{number}")
     assert keys(teams.decide(1.0)) == []
     assert set(teams.queues.successors) == {"large", "second"}
     for number in range(HOSTS):
@@ -332,7 +332,7 @@ def test_who_need_not_borrow_has_its_turn_before_one_that_would_though_it_had_mo
     """Else the borrower gets in first, and is evicted in the next cycle."""
     teams = Teams()
     for _ in range(3):
-        teams.queues.lines["b"].take_turn()
+        teams.queues.pending.lines["b"].take_turn()
     for pod in teams.delete("g"):
         teams.pod_gone(pod)  # all at once
     made = teams.decide(1.0)
@@ -370,7 +370,7 @@ class Leavers:
         self.queues.leaving.pod_gone(f"ns/g-{number}")
         self.queues.charge_pod(f"ns/g-{number}", None)
         self.state.remove_pod(f"ns/g-{number}")
-        self.queues.room_freed(["tas"])
+        self.queues.pending.room_freed(["tas"])
 
     def comes(self, now, key, queue, count, **more):
         """A workload is submitted; returns what follows from it."""
@@ -520,7 +520,7 @@ def test_one_that_got_in_and_waits_anew_may_wait_for_as_long_again():
     for number in range(2):
         leavers.gone(number)
     assert keys(leavers.decide(3.0)) == ["large"]
-    leavers.queues.evict("large")
+    leavers.queues.holders.mark_leaving("large")
     leavers.decide(63.0)
     leavers.queues.release_and_requeue(leavers.state, "large", 64.0)
     for number in range(2):
@@ -551,7 +551,7 @@ def test_nobody_is_evicted_by_one_that_would_have_the_quota_that_comes_back_to_a
     assert keys(leavers.comes(1.0, "low", "b", 1, gpu=4)) == ["low"]
     assert keys(leavers.comes(1.0, "goes", "b", 3, gpu=4)) == ["goes"]
     if evicted:
-        leavers.queues.evict("goes")
+        leavers.queues.holders.mark_leaving("goes")
     else:
         leavers.queues.leaving.pod_ended("goes")
     leavers.comes(2.0, "owner", "a", 1)
@@ -578,7 +578,7 @@ def test_a_successor_that_fits_now_has_that_place_before_one_that_comes_after_it
     leavers.comes(2.0, "first", "c", 1, priority=5)
     aims = {key: one.assignments[0].slices[0].nodes[0][0] for key, one in leavers.queues.successors.items()}
     assert sorted(aims) == ["first", "second"]
-    leavers.queues.lines["c"].take_turn()
+    leavers.queues.pending.lines["c"].take_turn()
     leavers.gone(int(aims["second"].removeprefix("tas-")))
     assert keys(leavers.decide(3.0)) == ["first"]
     assert list(leavers.queues.successors) == ["second"]

@@ -44,7 +44,7 @@ def world(*queues, fair=False, namespaces=("bad", "good")):
 def cycles_until(state, queues, key, most):
     """How many cycles it takes until one is admitted, where before each of them small pods end and others come."""
     for at in range(1, most + 1):
-        queues.room_freed(["tas"])
+        queues.pending.room_freed(["tas"])
         if key in [one.key for one in cycle(state, queues, float(at), LIMIT).admitted]:
             return at
     return None
@@ -138,7 +138,7 @@ def test_one_that_wants_one_more_pod_is_looked_at_whatever_another_namespace_has
         queues.wish(name, {"main": 500})
     queues.wish("good/job", {"main": 2})
     for at in (2.0, 3.0):
-        queues.room_freed(["tas"])
+        queues.pending.room_freed(["tas"])
         resized = [one.key for one in cycle(state, queues, at, LIMIT).resized]
         if "good/job" in resized:
             return
@@ -156,7 +156,7 @@ def test_of_those_that_want_more_pods_the_next_namespace_is_looked_at_however_ma
         queues.wish(name, {"main": 500})
     queues.wish("good/job", {"main": 2})
     for at in range(-(-len(others) // (LIMIT // 2)) + 1):
-        queues.room_freed(["tas"])
+        queues.pending.room_freed(["tas"])
         if "good/job" in [one.key for one in cycle(state, queues, 2.0 + at, LIMIT).resized]:
             return
     pytest.fail("it was not looked at")

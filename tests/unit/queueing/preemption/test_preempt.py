@@ -68,7 +68,7 @@ def test_room_that_was_made_is_taken_once_the_quota_of_all_who_leave_suffices():
     run(state, queues)
     submit(queues, make_workload("small", count=1, priority=5, created=2.0))
     assert victims(run(state, queues)) == {"small": {"slow": Reason.IN_CLUSTER_QUEUE}}
-    queues.evict("slow")
+    queues.holders.mark_leaving("slow")
     submit(queues, make_workload("large", count=3, priority=5, created=3.0))
     assert victims(run(state, queues)) == {"large": {"quick": Reason.IN_CLUSTER_QUEUE}}
     queues.remove_workload(state, "quick")
@@ -210,9 +210,9 @@ def test_a_preemptor_that_gives_up_leaves_its_victims_alone():
     run(state, queues)
     submit(queues, make_workload("high", priority=1, created=1.0))
     run(state, queues)
-    assert list(queues.evicting) == ["low"]
+    assert list(queues.holders.evicting) == ["low"]
     queues.remove_workload(state, "high")
-    assert not queues.evicting
+    assert not queues.holders.evicting
     assert not queues.quotas.held["low"].leaving
     submit(queues, make_workload("again", priority=1, created=2.0))
     assert victims(run(state, queues)) == {"again": {"low": Reason.IN_CLUSTER_QUEUE}}
@@ -225,7 +225,7 @@ def test_a_nomination_whose_node_is_lost_is_given_up():
     submit(queues, make_workload("high", priority=1, created=1.0))
     run(state, queues)
     state.remove_node("tas-0")
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     queues.remove_workload(state, "low")
     found = run(state, queues)
     assert [one.key for one in found.given_up] == ["high"]
@@ -266,18 +266,18 @@ def test_nobody_waits_for_the_quota_of_one_that_a_budget_keeps_from_going():
     state, queues = make_state(2, 2), make_queues(make_queue("q", 16, preemption=LOWER))
     submit(queues, make_workload("refused", priority=5), make_workload("low", created=1.0))
     run(state, queues)
-    queues.evict("refused")
+    queues.holders.mark_leaving("refused")
     submit(queues, make_workload("high", priority=5, count=2, created=2.0))
     assert victims(run(state, queues)) == {"high": {"low": Reason.IN_CLUSTER_QUEUE}}
     queues.release_workload(state, "low")
     assert not run(state, queues).given_up, "what was planned on is on its way"
-    queues.keep("refused", kept=True)
+    queues.holders.set_kept("refused", kept=True)
     found = run(state, queues)
     assert [one.key for one in found.given_up] == ["high"]
-    assert not queues.nominated, "nor is it planned on again"
-    queues.keep("refused", kept=False)
+    assert not queues.holders.nominated, "nor is it planned on again"
+    queues.holders.set_kept("refused", kept=False)
     queues.release_workload(state, "refused")
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     assert keys(run(state, queues)) == ["high"]
 
 
@@ -309,7 +309,7 @@ def test_room_that_others_wait_for_on_the_same_node_is_not_missing():
     for workload, victim in zip(high, low, strict=True):
         queues.restore_workload(state, workload, grants[victim.key], 0.0, nominated=[victim.key], waits=True)
     queues.remove_workload(state, "low0")
-    assert queues.promised() == ["high1"]
+    assert queues.holders.promised() == ["high1"]
     assert min(state.free_on_node("tas-0").values()) < 0
     found = run(state, queues)
     assert (keys(found), found.given_up) == (["high0"], [])

@@ -165,15 +165,15 @@ def test_preemptors_in_a_row_all_come_in_whoever_of_the_victims_is_gone_first(fi
         for i, gpus in enumerate(sizes):
             submit(queues, job(f"p{i}", gpus, priority=dice.choice((5, 5, 9)), created=10.0 + i))
             run(state, queues)
-            if queues.evicting and dice.random() < 0.4:
-                gone(state, queues, dice.choice(sorted(queues.evicting)))
+            if queues.holders.evicting and dice.random() < 0.4:
+                gone(state, queues, dice.choice(sorted(queues.holders.evicting)))
                 run(state, queues)
-        while queues.evicting:
-            planned += len(queues.evicting)
-            gone(state, queues, dice.choice(sorted(queues.evicting)))
+        while queues.holders.evicting:
+            planned += len(queues.holders.evicting)
+            gone(state, queues, dice.choice(sorted(queues.holders.evicting)))
             found = run(state, queues)
             assert found.given_up == [], seed
-        assert not queues.promised()
+        assert not queues.holders.promised()
         assert min(state.free_on_node("tas-0").values()) >= 0, seed
         assert refused(state) == [], seed
         came = [entry for key, entry in queues.entries.items() if key.startswith("p")]  # one may be another's victim

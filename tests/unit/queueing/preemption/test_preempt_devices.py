@@ -67,7 +67,7 @@ def end(state, queues, key, *names):
 def deallocate(state, queues, *claims):
     for one in claims:
         state.cluster.devices.set_uses(f"ns/{one}", ())
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def victims(found):
 def test_a_workload_whose_claims_have_the_devices_goes(full):
     state, queues = full
     assert victims(run(state, queues)) == [["low"]]
-    assert queues.promised() == ["high"]
+    assert queues.holders.promised() == ["high"]
 
 
 def test_devices_that_no_pod_of_a_victim_has_are_not_made_free(full):
@@ -189,7 +189,7 @@ def test_pods_that_no_queue_admitted_give_back_no_devices(cluster):
     preemption = Preemption(within=Within.LOWER)
     queues = make_queues(make_queue("q", 64, preemption=preemption), rules=Rules(pods=True))
     state.set_pod(Pod(key="x/plain", node="tas-0", requests={"nvidia.com/gpu": 1}))
-    queues.set_pod(OutsidePod("x/plain", "u", "tas-0", -5, 0.0, {"nvidia.com/gpu": 1}))
+    queues.holders.set_pod(OutsidePod("x/plain", "u", "tas-0", -5, 0.0, {"nvidia.com/gpu": 1}))
     uses = tuple(Use((DRIVER, "p", name)) for name in ("a", "b"))
     state.cluster.devices.set_uses("x/claim", uses, frozenset(["x/plain"]))
     submit(queues, asking("high", priority=5, pod_priority=5))
@@ -380,4 +380,4 @@ def test_what_is_kept_over_several_nodes_and_lost_together_ends_the_plan():
     deallocate(state, queues, "low-a", "low-b")
     state.cluster.devices.set_uses("ns/stranger", (Use((DRIVER, "p", "a")),), frozenset(["ns/stranger"]))
     found = run(state, queues, now=20.0)
-    assert (found.admitted, queues.promised()) == ([], [])
+    assert (found.admitted, queues.holders.promised()) == ([], [])

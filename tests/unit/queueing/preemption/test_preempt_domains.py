@@ -56,7 +56,7 @@ class World:
         self.queues.release_workload(self.state, "low")
         self.devices.set_uses("ns/low", ())
         self.label("")
-        self.queues.room_freed(["tas"])
+        self.queues.pending.room_freed(["tas"])
 
 
 @pytest.fixture

@@ -62,8 +62,8 @@ def test_a_gang_that_declared_it_loses_only_the_slices_whose_room_is_needed():
     ((victim, (domain,)),) = shown(found)["pair"].items()
     assert victim == "gang"
     assert f"gang (its slices in {domain[0]})" in found.preempting[0].message
-    assert queues.losing == {"gang": (domain,)}
-    assert not queues.evicting
+    assert queues.holders.losing == {"gang": (domain,)}
+    assert not queues.holders.evicting
     assert queues.entries["pair"].phase is Phase.NOMINATED
     # Nobody else takes more of it meanwhile, and it does not grow into the room.
     submit(queues, make_workload("more", count=2, priority=1, created=2.0))
@@ -76,7 +76,7 @@ def test_a_gang_that_declared_it_loses_only_the_slices_whose_room_is_needed():
     smaller = elastic.lose(state, queues, "gang").grant
     assert (smaller.counts, smaller.amounts["tas", GPU]) == ({"main": 4}, 32)
     assert [part.slices for part in smaller.assignments] == [part.slices for part in kept]
-    assert not queues.losing
+    assert not queues.holders.losing
     assert elastic.lose(state, queues, "gang") is None
     found = cycle(state, queues, 4.0)
     assert keys(found) == ["pair"]
@@ -94,7 +94,7 @@ def test_all_of_it_goes_where_the_rest_is_of_no_use(at_least):
     pods = 2 if at_least else 6
     submit(queues, make_workload("large", count=pods, level=RACK if at_least else None, priority=1, created=1.0))
     assert shown(run(state, queues)) == {"large": {"gang": ()}}
-    assert list(queues.evicting) == ["gang"]
+    assert list(queues.holders.evicting) == ["gang"]
 
 
 def test_a_gang_that_declared_nothing_goes_whole():
@@ -108,7 +108,7 @@ def test_a_preemptor_that_gives_up_leaves_the_slices_alone():
     submit(queues, make_workload("pair", count=2, priority=1, created=1.0))
     run(state, queues)
     queues.remove_workload(state, "pair")
-    assert not queues.losing
+    assert not queues.holders.losing
 
 
 def test_after_a_restart_slices_that_are_gone_already_are_waited_for_by_nobody():
@@ -126,7 +126,7 @@ def test_after_a_restart_slices_that_are_gone_already_are_waited_for_by_nobody()
         others.restore_workload(again, queues.entries["gang"].workload, grant, 1.0)
         pair = queues.entries["pair"].workload
         others.restore_workload(again, pair, planned.grant, 1.0, nominated=list(parts), parts=parts, waits=True)
-        assert others.losing == ({} if gone else parts)
+        assert others.holders.losing == ({} if gone else parts)
         assert keys(cycle(again, others, 2.0)) == (["pair"] if gone else [])
 
 
@@ -135,7 +135,7 @@ def outside(state, queues, name, node, *, gpu=4, priority=0, listed=True, **more
     key = f"ns/{name}"
     state.set_pod(Pod(key=key, node=node, requests={GPU: gpu}, **more))
     if listed:
-        queues.set_pod(OutsidePod(key=key, uid=name, node=node, priority=priority, requests={GPU: gpu}))
+        queues.holders.set_pod(OutsidePod(key=key, uid=name, node=node, priority=priority, requests={GPU: gpu}))
     return pod_unit(key)
 
 
@@ -157,7 +157,7 @@ def test_plain_pods_make_room_where_the_rules_say_so_and_ours_outrank_them():
         assert "no queue admitted" in found.preempting[0].message_to(victim)
         assert not keys(cycle(state, queues, 2.0))
         state.remove_pod("ns/low")
-        queues.remove_pod("ns/low")
+        queues.holders.remove_pod("ns/low")
         assert keys(cycle(state, queues, 3.0)) == ["high"]
 
 
@@ -181,7 +181,7 @@ def test_plain_pods_that_come_into_the_room_meanwhile_take_volumes_that_kube_sch
     submit(queues, make_workload("high", priority=5, pod_sets=(wish,)))
     assert run(state, queues).preempting
     state.remove_pod("ns/low")
-    queues.remove_pod("ns/low")
+    queues.holders.remove_pod("ns/low")
     outside(state, queues, "came", "tas-0", gpu=0, priority=priority, attached=Attached(shared=((limit, "v"),)))
     assert (obstacle(state, queues, "high") == "") is stands
 
@@ -235,7 +235,7 @@ class Mixed:
             if entry.phase is Phase.ADMITTED and entry.workload.priority < 2:
                 for unit in units_of(entry.workload, self.state.assignments(key).values()):
                     yield unit, entry.workload.priority
-        for unit, entry in self.queues.outside.items():
+        for unit, entry in self.queues.holders.outside.items():
             if self.queues.rules.pods and entry.workload.priority < 2:
                 yield unit, entry.workload.priority
 
@@ -243,7 +243,7 @@ class Mixed:
         checkpoint = self.state.begin()
         for unit in units:
             if is_pod(unit):
-                self.state.remove_pod(next(iter(self.queues.outside[unit].pods)))
+                self.state.remove_pod(next(iter(self.queues.holders.outside[unit].pods)))
         for key in {holder_of(unit) for unit in units if not is_pod(unit)}:
             domains = [tuple(unit.split("\0")[1:]) for unit in units if holder_of(unit) == key]
             self.state.reserve(key, split(self.state.assignments(key).values(), domains)[0])
@@ -289,5 +289,5 @@ def test_an_elastic_gang_may_shrink_while_it_loses_slices():
     run(state, queues)
     elastic.resize(state, queues, "gang", {"main": 2})
     queues.remove_workload(state, "gang")
-    assert not queues.losing
+    assert not queues.holders.losing
     assert keys(cycle(state, queues, 3.0)) == ["pair"]

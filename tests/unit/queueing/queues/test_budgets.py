@@ -64,7 +64,7 @@ def test_where_budgets_keep_all_it_waits_until_one_lets_go(full):
         queues.budgets.set_selected(f"w{number}", {"keep": 1})
     assert planned(state, queues) == []
     assert queues.budgets.allow("keep", 1)
-    queues.room_freed(["tas"])
+    queues.pending.room_freed(["tas"])
     found = run(state, queues)
     assert [victim.key for plan in found.preempting for victim in plan.victims] == ["w3"]
 

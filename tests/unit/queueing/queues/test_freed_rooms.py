@@ -26,11 +26,11 @@ def test_who_may_grow_looks_again_where_another_gave_room_back_and_where_flavors
 def test_nothing_is_kept_of_flavors_that_are_gone():
     state, queues = admitted()
     queues.remove_workload(state, "ns/second")
-    assert queues.rooms
+    assert queues.pending.rooms
     state.remove_flavor("tas")
     queues.flavors_changed()
     queues.remove_workload(state, "ns/first")
-    assert queues.rooms == {}
+    assert queues.pending.rooms == {}
 
 
 def test_one_whose_pods_are_all_done_looks_again_where_another_gave_room_back():

@@ -181,7 +181,7 @@ def test_a_pod_that_goes_has_only_those_looked_at_who_wait_for_nodes_like_its_ow
     world.put("cluster_queue", cluster_queue(99))
     jobs = [queued(world, f"j{size}", size) for size in range(9, 19)]
     assert {world.refused(job).reason for job in jobs} == {Reason.NEVER_FITS}
-    groups = world.memory.queues.lines["cq"].groups.values()
+    groups = world.memory.queues.pending.lines["cq"].groups.values()
     strangers = [make_pod(node=node.metadata.name) for node in NODES]
     elsewhere, close, nowhere = (
         make_pod(name, node=node) for name, node in (("a", "away"), ("b", "r1-h1"), ("c", "gone"))
@@ -379,17 +379,17 @@ def test_a_local_queue_that_comes_is_nothing_to_jobs_of_others(world):
 
 def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
     queues = world.memory.queues
-    before = dict(queues.namespaces), dict(queues.local)
+    before = dict(queues.config.namespaces), dict(queues.config.local)
     there = Namespace(metadata=ObjectMeta(name="there", labels={"team": "b"}))
     world.put("namespace", there)
     plain = make_job("plain", uid="plain")
     plain = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, namespace="there"))
     world.put("job", plain)
     world.memory.admissions.enqueue_entry(world.memory.entries[id_of(plain)])
-    assert (queues.namespaces, queues.local) != before
+    assert (queues.config.namespaces, queues.config.local) != before
     world.drop("job", plain)
     world.drop("namespace", there)
-    assert (queues.namespaces, queues.local) == before
+    assert (queues.config.namespaces, queues.config.local) == before
 
 
 def test_an_older_version_of_a_job_than_our_own_write_made_changes_nothing(world):

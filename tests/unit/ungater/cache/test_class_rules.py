@@ -142,4 +142,4 @@ def test_a_plain_pod_of_such_a_class_is_nobodys_victim_either():
     for name in ("online", "batch"):
         pod = make_pod(name, gated=False, node="r1-h1", phase="Running", spec={"priorityClassName": name})
         world.put("pod", msgspec.structs.replace(pod, metadata=ObjectMeta(name=name, namespace="ns", uid=name)))
-    assert [one.workload.uid for one in world.memory.queues.outside.values()] == ["batch"]
+    assert [one.workload.uid for one in world.memory.queues.holders.outside.values()] == ["batch"]

@@ -264,7 +264,7 @@ def test_what_runs_is_held_where_a_nominated_workload_was_to_have_its_place(worl
     world.stores["workload"].pop(entry_of(world, low).key)
     world.put("cluster_queue", cluster_queue(quota, stopPolicy=stop, **spec))
     again = world.restarted()
-    assert high.key in again.queues.nominated
+    assert high.key in again.queues.holders.nominated
     (planned,) = again.reservations.planned(again.entries[high.id]).values()
     assert {slot.node for slot in planned.slots} <= {slot.node for slot in slots.slots}, "room may be kept there"
     assert held(again, low) == {slot.node: slot.count for slot in slots.slots}

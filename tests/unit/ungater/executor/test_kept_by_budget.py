@@ -18,7 +18,7 @@ async def test_it_is_expected_to_go_again_once_the_budget_lets_its_pods_go():
     job = queued(world, "train")
     world.admit(job)
     record, queues = entry_of(world, job), world.memory.queues
-    queues.evict(record.key)
+    queues.holders.mark_leaving(record.key)
     evictor = unittest.mock.Mock()
     living = Lifecycle(
         None,
@@ -39,5 +39,5 @@ async def test_it_is_expected_to_go_again_once_the_budget_lets_its_pods_go():
     for blocked in (None, Blocked(SYSTEM.monotonic() - 5.0, "its budget"), None):
         evictor.blocked.return_value = blocked
         await living.evict_pods(record, EvictPods((make_pod("train-0"),), "kube-scheduler refuses its pods"))
-        found.append(queues.going())
+        found.append(queues.holders.going())
     assert found == [[record.key], [], [record.key]]

@@ -294,11 +294,11 @@ async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_agai
     world.put("pod", pod)
     record = told(controller, world, job)
     record.pods = {pod.metadata.uid: pod}
-    controller.parts.cache.queues.evict(record.key)
+    controller.parts.cache.queues.holders.mark_leaving(record.key)
     record.closing = True  # the write that evicts it met a conflict: it had been made active again
     await controller.reconciler.reconcile(record.id)
     assert not record.closing
-    assert not controller.parts.cache.queues.evicting, "else it would never be given other slots"
+    assert not controller.parts.cache.queues.holders.evicting, "else it would never be given other slots"
     assert controller.parts.pod_writer._queue.qsize() == 1
 
 
@@ -428,7 +428,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     high.observed = msgspec.structs.replace(make_known(high.job), nomination=nomination)
     record = told(controller, world, job)
     memory = controller.parts.cache
-    memory.queues.evict(record.key)
+    memory.queues.holders.mark_leaving(record.key)
     memory.reservations.preemptors_of = lambda _: [high.key] if plan != "none" else []
     memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
@@ -440,7 +440,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     await controller.reconciler.reconcile(record.id)
     assert record.observed.admission is not None
     assert any(isinstance(one, Evict) for one in reconcile(record, memory.rules, 0.0)) == awaited
-    assert not awaited or record.key in memory.queues.evicting
+    assert not awaited or record.key in memory.queues.holders.evicting
 
 
 @pytest.mark.parametrize("planned", [False, True])
@@ -450,7 +450,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
     world.admit(job)
     record = told(controller, world, job)
     memory, preemptor = controller.parts.cache, []
-    memory.queues.evict(record.key)
+    memory.queues.holders.mark_leaving(record.key)
     memory.reservations.preemptors_of = lambda _: preemptor
     memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
@@ -460,7 +460,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
 
     controller.parts.writer.conditions = conditions_
     await controller.parts.lifecycle._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
-    assert (record.key in memory.queues.evicting, record.evict is not None) == (planned, planned)
+    assert (record.key in memory.queues.holders.evicting, record.evict is not None) == (planned, planned)
 
 
 async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_been_looked_at(controller, monkeypatch):

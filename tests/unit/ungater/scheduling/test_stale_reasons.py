@@ -142,6 +142,6 @@ def test_why_one_gets_no_more_pods_is_not_put_into_words_again_before_it_is_look
     for _ in range(5):
         scene.after(30)
     assert entry.refused_at == explained, "else thousands have theirs made every ten seconds"
-    queues.room_freed(["gpu"])
+    queues.pending.room_freed(["gpu"])
     scene.after(30)
     assert entry.refused_at == scene.clock.monotonic()

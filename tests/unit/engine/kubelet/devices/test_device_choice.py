@@ -12,9 +12,8 @@ from engine.kubelet.devices.choose import (
     best_set,
     choose,
     fragmentation,
-    largest_clique_left,
 )
-from engine.kubelet.devices.links import from_words, mask_of
+from engine.kubelet.devices.links import from_words, largest_clique, mask_of
 
 MODES = [KEEP, PREFER, REQUIRE]
 
@@ -153,7 +152,7 @@ def test_without_annotation_the_largest_clique_stays():
     # The best connected pair is 6 and 7; taking it would break the only clique of four.
     free = mask_of([0, 1, 4, 5, 6, 7])
     assert members(best_set(mesh, free, 2, PREFER)) == (6, 7)
-    assert largest_clique_left(mesh, free & ~best_set(mesh, free, 2)) == 4
+    assert largest_clique(mesh, free & ~best_set(mesh, free, 2)) == 4
 
 
 def test_only_zones_of_the_admission_are_used():
