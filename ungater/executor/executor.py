@@ -19,6 +19,7 @@ from ungater.executor.deferred import DeferredWrites
 from ungater.executor.lifecycle import Lifecycle
 from ungater.model import conditions
 from ungater.model.actions import (
+    Action,
     ClearAdmission,
     Create,
     Deactivate,
@@ -35,7 +36,6 @@ from ungater.model.actions import (
     FreeCapacity,
     GiveUpMove,
     HoldUp,
-    Instruction,
     LeaveOut,
     LoseTurns,
     NominateNode,
@@ -129,7 +129,7 @@ class Executor:
             Remove: lambda entry, _: lifecycle.remove(entry),
         }
 
-    async def carry_out(self, entry: WorkloadEntry, instruction: Instruction) -> bool:
+    async def carry_out(self, entry: WorkloadEntry, instruction: Action) -> bool:
         """Do it; True where what was decided beside it may be stale then."""
         cache = self._cache
         match instruction:

@@ -173,8 +173,7 @@ class Lifecycle:
 
     async def _turn_down(self, entry: WorkloadEntry, reason: Reason, text: str) -> bool:
         """Put back one that cannot start as its admission checks have it."""
-        wanted = (WantedCondition(conditions.EVICTED, True, reason, conditions.shorten(text)),)
-        return await self.begin_eviction(entry, actions.Evict(wanted, reason, text))
+        return await self.begin_eviction(entry, actions.Evict(reason, text))
 
     async def suspend(self, entry: WorkloadEntry, suspend: actions.Suspend) -> bool:
         """Suspend the job, and say why where nothing else does."""

@@ -14,12 +14,12 @@ from crds.constants import COPY_OF, HELD, MOVE_TO
 from engine.preemption.model import Strategy
 from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct
-from queueing import lifecycle
 from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
 from ungater.model.admission import Admission, Nomination, PodSetAssignment
 from ungater.model.conditions import moment, plain, timestamp
 from ungater.model.job_view import MAIN
 from ungater.model.kueue_objects import PodSetUpdate
+from ungater.model.life import Check, CheckVerdict
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import ObservedWorkload
 
@@ -159,14 +159,14 @@ def observed_of(workload: WorkloadObject) -> ObservedWorkload:
         requeue_at=moment(requeue.requeue_at),
         unhealthy={node.name: node.since for node in status.unhealthy_nodes or ()},
         checks=tuple(
-            lifecycle.Check(name=check.name, state=lifecycle.CheckVerdict(check.state), message=check.message)
+            Check(name=check.name, state=CheckVerdict(check.state), message=check.message)
             for check in status.admission_checks or ()
         ),
         updates={
             check.name: check.pod_set_updates
             for check in status.admission_checks or ()
             # A check that is not ready may still change what it adds.
-            if check.pod_set_updates and check.state == lifecycle.CheckVerdict.READY
+            if check.pod_set_updates and check.state == CheckVerdict.READY
         },
     )
 

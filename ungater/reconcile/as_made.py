@@ -27,11 +27,18 @@ from msgspec.structs import replace
 from engine.reasons import Reason
 from kube.objects import Pod, PodSpec, controller_of
 from kube.pods.placement_fields import gang_fields, placement_fields
-from ungater.model.actions import Delete, Differ, Instruction, ReconcileContext, RequeueAfter, TakePods
+from ungater.model.actions import (
+    Action,
+    Delete,
+    Differ,
+    RequeueAfter,
+    TakePods,
+)
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import Differing, WorkloadEntry
 from ungater.reconcile import granted
+from ungater.reconcile.context import ReconcileContext
 
 FIRST_PATIENCE: Final = 10.0  # seconds for which pods that differ are left as they are
 LONGEST_PATIENCE: Final = 600.0
@@ -127,7 +134,7 @@ def _kinds(pods: Iterator[Pod], *, own_volumes: bool) -> list[_Kind]:
     return found
 
 
-def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileContext, now: float) -> list[Instruction]:
+def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileContext, now: float) -> list[Action]:
     """What becomes of pods that differ from others of their pod set (``mixed``: their uids)."""
     if not mixed or not entry.job.suspendable:
         return []

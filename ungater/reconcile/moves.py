@@ -26,7 +26,12 @@ from engine.reasons import Reason
 from kube.objects import Pod, condition, controller_of, is_true
 from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
-from ungater.model.actions import EvictMoved, GiveUpMove, Instruction, WriteConditions
+from ungater.model.actions import (
+    Action,
+    EvictMoved,
+    GiveUpMove,
+    WriteConditions,
+)
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import SERVICES, JobView, PodSetView, is_job
 from ungater.model.pod_slots import PodSetSlots, Tally, finished
@@ -45,7 +50,7 @@ def makes_way(entry: WorkloadEntry) -> bool:
     return under_way(entry) and any(map(_ends, entry.pods.values()))
 
 
-def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
+def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Action]:
     """Evict who is to go, or give it up in time; nobody is left and all are up: say that it is over.
 
     ``counted``: by pod set.
@@ -150,7 +155,7 @@ def astray(entry: WorkloadEntry, mark: str) -> bool:
     return any(count < 0 for count in left.values())
 
 
-def ended(entry: WorkloadEntry) -> list[Instruction]:
+def ended(entry: WorkloadEntry) -> list[Action]:
     """One that holds nothing is not moved any more."""
     if not under_way(entry):
         return []

@@ -6,7 +6,10 @@ Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 from engine.reasons import Reason
 from kube.objects import is_true
 from ungater.model import conditions as names
-from ungater.model.actions import Instruction, WriteConditions
+from ungater.model.actions import (
+    Action,
+    WriteConditions,
+)
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 
@@ -32,12 +35,12 @@ _STUCK = frozenset(
 _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
 
 
-def said(entry: WorkloadEntry, now: float) -> list[Instruction]:
+def said(entry: WorkloadEntry, now: float) -> list[Action]:
     """Which pods wait for others on their way, else whether all are ready."""
     return _stalled_pods(entry, now) or ready(entry)
 
 
-def _stalled_pods(entry: WorkloadEntry, now: float) -> list[Instruction]:
+def _stalled_pods(entry: WorkloadEntry, now: float) -> list[Action]:
     """Some pods have waited for a while for what others do on their node."""
     held = [one for one in entry.held.values() if now - one.since >= _HELD_LONG]
     if not held:
@@ -57,7 +60,7 @@ def _stalled_pods(entry: WorkloadEntry, now: float) -> list[Instruction]:
     ]
 
 
-def ready(entry: WorkloadEntry) -> list[Instruction]:
+def ready(entry: WorkloadEntry) -> list[Action]:
     """PodsReady."""
     owner, observed = entry.job, entry.observed
     was_ready = observed is not None and is_true(observed.conditions, names.PODS_READY)

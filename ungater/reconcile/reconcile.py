@@ -17,18 +17,16 @@ from crds.request import RequestError
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Pod, condition, is_true
-from queueing.lifecycle import ON_HOLD
 from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.jobs.pod_group import GONE
 from ungater.model import conditions as names
 from ungater.model.actions import (
+    Action,
     Create,
     Delete,
     Dequeue,
     EmitEvent,
     FreeCapacity,
-    Instruction,
-    ReconcileContext,
     Release,
     Remove,
     RequeueAfter,
@@ -38,9 +36,11 @@ from ungater.model.actions import (
 )
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import JobView
+from ungater.model.life import ON_HOLD
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import as_made, lifecycle, nominated_nodes
+from ungater.reconcile import as_made, life_seen, lifecycle, nominated_nodes
+from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import waits
@@ -52,7 +52,7 @@ OWNERS = 4  # pods that a group's Workload is to belong to at least, where there
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
 
 
-def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Instruction]:
+def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Action]:
     """The instructions for one job, in the order in which they are to be carried out. Changes nothing.
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
@@ -61,14 +61,14 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
     return nominated_nodes.settled(entry, steps, rules, now) if rules.nominates else steps
 
 
-def _said_again(entry: WorkloadEntry) -> list[Instruction]:
+def _said_again(entry: WorkloadEntry) -> list[Action]:
     """Conditions that nothing of the above changes hold for the Workload as it is now: `kubectl wait` asks for that."""
     observed = entry.observed
     again = names.outdated(observed.conditions, observed.generation) if observed is not None else ()
     return [WriteConditions(again, delay=SOON)] if again else []
 
 
-def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Action]:
     owner = entry.job
     if owner.over or (entry.removing and entry.observed is not None):
         return _finish_job(entry, rules, wall)
@@ -85,10 +85,10 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
         stranded = []
     if owner.suspended and not owner.queue:
         return _suspended(entry, rules, now, wall)
-    return [*stranded, *_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
+    return [*stranded, *_misled(entry, rules, now), *lifecycle.follow_life(entry, rules, now, wall), *_adopted(entry)]
 
 
-def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Action]:
     """Its Workload is made, at once or after a pause where others delete it over and over: each time costs writes.
 
     Where somebody waits until it has gone, it is told so by its Workload, and goes step by step. One whose Workload is
@@ -109,7 +109,7 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
     ]
 
 
-def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Action]:
     """What is done about one that can be given nothing as it is; [] where it can."""
     if entry.observed is not None and entry.observed.queue and not entry.job.queue:
         return [Dequeue(), UpdateSpec()]  # it left its queue: whatever it waits for, its Workload names none
@@ -154,7 +154,7 @@ def _stranded(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iter
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
-def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Instruction]:
+def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Action]:
     """Pods of a LeaderWorkerSet that were let go for one of its name that it replaced; their controller makes others.
 
     They tell its name alone, so until the watch tells of the new one they are taken for the old one's. Pods that are
@@ -180,7 +180,7 @@ def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterat
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
-def _adopted(entry: WorkloadEntry) -> list[Instruction]:
+def _adopted(entry: WorkloadEntry) -> list[Action]:
     """What keeps the Workload of a pod group from being collected while pods of the group are there.
 
     It was made when the first of them were there, and they are replaced one by one.
@@ -190,12 +190,12 @@ def _adopted(entry: WorkloadEntry) -> list[Instruction]:
     return [UpdateOwners()] if owners < min(OWNERS, len(members)) else []
 
 
-def _finish_job(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Instruction]:
+def _finish_job(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Action]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
     observed, over = entry.observed, entry.job.over
     if (over == GONE or entry.removing) and observed is not None:
         return [Dequeue(), Remove(), FreeCapacity()]  # other pods may come, and would find what is stored
-    done: list[Instruction] = [Dequeue(), FreeCapacity()]
+    done: list[Action] = [Dequeue(), FreeCapacity()]
     if over in {"Deleted", GONE} or observed is None:
         return done
     found = condition(observed.conditions, names.FINISHED)
@@ -238,7 +238,7 @@ def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
 
 def _left_to_others(
     entry: WorkloadEntry, told: EmitEvent, rules: ReconcileContext, now: float, wall: float
-) -> list[Instruction]:
+) -> list[Action]:
     """One that is not ours to place keeps what it got when it was, as long as a pod has it and it is not evicted.
 
     A user can take the request and the queue off a pod that runs: else that would keep it from being a victim.
@@ -249,13 +249,13 @@ def _left_to_others(
     return [Dequeue(), told, gives]
 
 
-def _evicted_all_the_same(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _evicted_all_the_same(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Action]:
     """What ends an admission of which only pods that still run are left, where it is to end; [] elsewhere."""
-    if entry.admission is None or not lifecycle.is_ending(entry):
+    if entry.admission is None or not life_seen.is_ending(entry):
         return []
     if entry.observed is None:
         return [lifecycle.end_without_workload(entry, entry.evict.message if entry.evict is not None else "", rules)]
-    return lifecycle.decide(entry, rules, now, wall)
+    return lifecycle.follow_life(entry, rules, now, wall)
 
 
 def why_not_placed(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
@@ -302,7 +302,7 @@ def suspended_in_words(owner: JobView) -> str:
     return f"{owner.called} is suspended: {until}"
 
 
-def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Action]:
     message = suspended_in_words(entry.job)
     wanted = [WantedCondition(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
     observed = entry.observed

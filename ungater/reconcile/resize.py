@@ -9,11 +9,10 @@ from engine.model import Amounts
 from engine.reasons import Reason
 from ungater.model import conditions as names
 from ungater.model.actions import (
+    Action,
     Dequeue,
     Enqueue,
     EvictSome,
-    Instruction,
-    ReconcileContext,
     Release,
     RequeueAfter,
     Shrink,
@@ -24,11 +23,12 @@ from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, surplus
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted
+from ungater.reconcile.context import ReconcileContext
 
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
 
 
-def _spec_update(entry: WorkloadEntry) -> list[Instruction]:
+def _spec_update(entry: WorkloadEntry) -> list[Action]:
     """The Workload's counts follow the job's, except where the job has fewer pods because only those were admitted."""
     observed, full = entry.observed, tuple([pod_set.full for pod_set in entry.job.pod_sets])
     if observed is None or observed.counts == full or len(observed.counts) != len(full):
@@ -44,7 +44,7 @@ def resize(
     asked: Mapping[str, Amounts],
     now: float,
     rules: ReconcileContext,
-) -> list[Instruction]:
+) -> list[Action]:
     """More pods, or more for each, are asked for; what fewer of them leave is given back."""
     outsiders = rules.outsiders(entry)
     wish = Enqueue(asked=asked) if entry.growing or asked else Dequeue()
@@ -52,9 +52,7 @@ def resize(
     return [*_spec_update(entry), wish, *evict, *give_back(entry, counted, now, rules)]
 
 
-def give_back(
-    entry: WorkloadEntry, counted: Mapping[str, Tally], now: float, rules: ReconcileContext
-) -> list[Instruction]:
+def give_back(entry: WorkloadEntry, counted: Mapping[str, Tally], now: float, rules: ReconcileContext) -> list[Action]:
     """What fewer pods leave, one pod set after the other."""
     wrong = entry.job.wrong is not None
     for pod_set in entry.job.pod_sets:
@@ -91,7 +89,7 @@ def _shrink(  # noqa: PLR0917  (what is to be left of whom, and the clock)
     count: int,
     now: float,
     asks: Amounts | None = None,
-) -> list[Instruction]:
+) -> list[Action]:
     if entry.shrink_at is None:
         return [ShrinkLater()]
     if entry.shrink_at > now:

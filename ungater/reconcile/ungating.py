@@ -13,13 +13,12 @@ from kube.objects import Pod
 from ungater.model import conditions as names
 from ungater.model.actions import (
     ANYWHERE,
+    Action,
     Delete,
     Dequeue,
     EmitEvent,
     Enqueue,
     Evict,
-    Instruction,
-    ReconcileContext,
     Release,
     RequeueAfter,
     Ungate,
@@ -39,6 +38,7 @@ from ungater.reconcile import (
     pods_ready,
     volume_slots,
 )
+from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.resize import give_back, resize
@@ -51,7 +51,7 @@ RETELL_AFTER = 60.0  # seconds between two events that only differ in their deta
 NODE_BACK = 20.0  # seconds in which a deleted node may come back; Kubernetes gives it forty and more
 
 
-def waits(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
+def waits(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Action]:
     """Say why it waits: at once where the reason is new, lazily and rarely where only details are."""
     wanted = WantedCondition(names.QUOTA_RESERVED, False, reason, message)
     observed = entry.observed
@@ -59,7 +59,7 @@ def waits(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> lis
         found.type == names.QUOTA_RESERVED and found.status == "False" and found.reason == str(reason)
         for found in observed.conditions
     )
-    told: list[Instruction] = [WriteConditions((wanted,), delay=DETAILS_AFTER if written else 0.0)]
+    told: list[Action] = [WriteConditions((wanted,), delay=DETAILS_AFTER if written else 0.0)]
     if _is_news(entry, reason, message, now):
         told.append(EmitEvent("Warning", reason, "Admit", message))
     return told
@@ -72,7 +72,7 @@ def _is_news(entry: WorkloadEntry, reason: str, message: str, now: float) -> boo
     return told.message != message and now - told.at >= RETELL_AFTER
 
 
-def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Action]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     made = as_made.compared(entry, rules)
     if made.taken is not None:
@@ -152,23 +152,20 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     ]
 
 
-def _in_slots(
-    entry: WorkloadEntry, looks: Sequence["_PodSetUngating"], rules: ReconcileContext
-) -> Iterator[Instruction]:
+def _in_slots(entry: WorkloadEntry, looks: Sequence["_PodSetUngating"], rules: ReconcileContext) -> Iterator[Action]:
     for look in looks:
         for pod, index in look.awaiting:
             yield from nominated_nodes.in_slot(entry, pod, index, rules.keys)
 
 
-def _put_back(entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> list[Instruction]:
+def _put_back(entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> list[Action]:
     """None of its pods runs, and what it holds is not what they need: it gives all back, and is decided again.
 
     One that is suspended while it waits goes step by step: its pods go with that, and others are made.
     """
     if not (entry.job.queue and entry.job.suspendable):
         return [Dequeue(), Release(wanted)]
-    reason, message = Reason(wanted[0].reason), wanted[0].message
-    return [Evict((WantedCondition(names.EVICTED, True, reason, message),), reason, message)]
+    return [Evict(Reason(wanted[0].reason), wanted[0].message)]
 
 
 def _unlike(entry: WorkloadEntry, made: as_made.Comparison, rules: ReconcileContext) -> tuple[WantedCondition, ...]:
@@ -204,11 +201,11 @@ def _by_quota_alone(  # noqa: PLR0917  (the parts of a look)
     entry: WorkloadEntry,
     made: as_made.Comparison,
     late: let_go.Late,
-    going: tuple[list[Instruction], list[Barred]],
+    going: tuple[list[Action], list[Barred]],
     elsewhere: Sequence[Barred],
     rules: ReconcileContext,
     now: float,
-) -> list[Instruction]:
+) -> list[Action]:
     """As `running`, of a workload that has quota and no slots; ``going``: as `_let_go`."""
     gone, barred = going
     barred += elsewhere
@@ -247,12 +244,12 @@ def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> Non
 
 def _let_go(
     entry: WorkloadEntry, rules: ReconcileContext, now: float, others: Collection[str]
-) -> tuple[list[Instruction], list[Barred]]:
+) -> tuple[list[Action], list[Barred]]:
     """Pods that have quota and no slots go anywhere; those of a Job were not gated (`ungater.jobs.pod_template`).
 
     ``others``: uids of those that name another queue.
     """
-    done: list[Instruction] = []
+    done: list[Action] = []
     barred: list[Barred] = []
     if (entry.job.suspendable and entry.job.kind == JOB) or entry.admission is None:
         return done, barred
@@ -397,12 +394,12 @@ def _refused_slots(
     return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
 
 
-def _collect(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def _collect(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Action]:
     """Delete our pods on nodes that are there no more, before Kubernetes does: it would count each as a failure.
 
     A Job waits up to ten minutes after several failures until it makes new pods.
     """
-    done: list[Instruction] = []
+    done: list[Action] = []
     due: list[float] = []
     for pod in entry.pods.values():
         name = pod.spec.node_name
@@ -421,13 +418,13 @@ def _collect(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[
     return [*done, *(RequeueAfter(after) for after in sorted(due)[:1])]
 
 
-def _replace(entry: WorkloadEntry, counted: Tally, now: float, *, moving: bool) -> list[Instruction]:
+def _replace(entry: WorkloadEntry, counted: Tally, now: float, *, moving: bool) -> list[Action]:
     """Pods that stand where they have no slot go; pods that were never ours to place are only pointed at.
 
     ``moving``: those that run are evicted, so that budgets hold (`ungater.reconcile.moves`).
     """
     astray = [pod for pod in counted.moved if not (moving and pod.spec.node_name)]
-    done: list[Instruction] = [
+    done: list[Action] = [
         Delete(
             pod,
             Reason.SLOT_MOVED,
@@ -448,19 +445,19 @@ def _replace(entry: WorkloadEntry, counted: Tally, now: float, *, moving: bool) 
     return [*done, *(RequeueAfter(due - now) for due in sorted(waits_until)[:1] if due > now)]
 
 
-def _say_why(entry: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContext, now: float) -> list[Instruction]:
+def _say_why(entry: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContext, now: float) -> list[Action]:
     """Why pods stay gated, or are not there, whatever has room."""
     return _say_barred(entry, barred, now) or _say_of_no_kind(entry, rules.keys, now) or _say_missing(entry, rules, now)
 
 
-def _say_mixed(entry: WorkloadEntry, made: as_made.Comparison, now: float) -> list[Instruction]:
+def _say_mixed(entry: WorkloadEntry, made: as_made.Comparison, now: float) -> list[Action]:
     """Why pods stay gated that are not made like others."""
     if not made.mixed:
         return []
     return _warn(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)
 
 
-def _say_of_no_kind(entry: WorkloadEntry, keys: Keys, now: float) -> list[Instruction]:
+def _say_of_no_kind(entry: WorkloadEntry, keys: Keys, now: float) -> list[Action]:
     """That pods wait of a kind that the workload has no slots for."""
     owner = entry.job
     if not owner.kinds:
@@ -477,7 +474,7 @@ def _say_of_no_kind(entry: WorkloadEntry, keys: Keys, now: float) -> list[Instru
     return _warn(entry, Reason.PARTLY_PLACED, message, now)
 
 
-def _say_barred(entry: WorkloadEntry, barred: Sequence[Barred], now: float) -> list[Instruction]:
+def _say_barred(entry: WorkloadEntry, barred: Sequence[Barred], now: float) -> list[Action]:
     """Why pods that are not what was admitted stay gated."""
     found = granted.message_of(entry, barred)
     if found is None:
@@ -485,13 +482,13 @@ def _say_barred(entry: WorkloadEntry, barred: Sequence[Barred], now: float) -> l
     return _warn(entry, *found, now)
 
 
-def _say_volumes(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Instruction]:
+def _say_volumes(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Action]:
     """Why pods stay gated for their volumes; slots that are lost are told of first."""
     found = volume_slots.message_of(entry, [look.volumes for look in looks])
     return _warn(entry, *found, now) if found is not None and not any(look.lost for look in looks) else []
 
 
-def _say_let_go(entry: WorkloadEntry, late: let_go.Late, now: float, *, moving: bool) -> list[Instruction]:
+def _say_let_go(entry: WorkloadEntry, late: let_go.Late, now: float, *, moving: bool) -> list[Action]:
     """That kube-scheduler does not take pods to their slots, or that pods do not start there."""
     if not late:
         unstarted = let_go.unstarted(entry, now)
@@ -503,15 +500,15 @@ def _say_let_go(entry: WorkloadEntry, late: let_go.Late, now: float, *, moving: 
     return _warn(entry, Reason.SCHEDULER_REFUSED, message, now)
 
 
-def _say_missing(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def _say_missing(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Action]:
     """That some of its pods were not made in time, as long as they are not there."""
     if not missing_pods.short(entry):
         return []
     return _warn(entry, Reason.PODS_MISSING, missing_pods.message(entry, rules.missing_pods), now)
 
 
-def _warn(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
-    said: list[Instruction] = [
+def _warn(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Action]:
+    said: list[Action] = [
         WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=())
     ]
     if _is_news(entry, reason, message, now):
@@ -519,7 +516,7 @@ def _warn(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> lis
     return said
 
 
-def _report_gated(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Instruction]:
+def _report_gated(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Action]:
     """PodsReady, and why pods are still gated where some are."""
     owner = entry.job
     astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
@@ -532,7 +529,7 @@ def _report_gated(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: f
             message = f"pods for {', '.join(astray[:3])} ({why}) have no other place in their domain: {detail}"
         nodes = {look.slots.slots[index].node for look in looks for index in look.lost}
         lost = tuple(sorted(filter(None, nodes)))
-        said: list[Instruction] = [
+        said: list[Action] = [
             WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=lost)
         ]
         if _is_news(entry, reason, message, now):

@@ -18,7 +18,6 @@ from crds.names import longer_name
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.errors import AlreadyExists, Conflict, NotFound
-from queueing import lifecycle
 from queueing.cycle.cycle import Preempting, cycle
 from queueing.queues.entry import Phase
 from ungater import controller as loops
@@ -245,7 +244,7 @@ async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_witho
     record.forget_workload()
     await controller.reconciler.reconcile(record.id)
     assert record.admission is not None, "it keeps what it has"
-    record.evict_for(lifecycle.preempted(Reason.RECLAIMED, "cluster queue b takes back its nominal quota"))
+    record.evict_for(Evict(Reason.PREEMPTED, "cluster queue b takes back its nominal quota", Reason.RECLAIMED))
     for _ in range(8):
         await controller.reconciler.reconcile(record.id)
     assert record.admission is None
@@ -429,7 +428,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     memory = controller.parts.cache
     memory.queues.evict(record.key)
     memory.reservations.preemptors_of = lambda _: [high.key] if plan != "none" else []
-    memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.eviction_message = lambda by, _: Evict(Reason.PREEMPTED, by, Reason.IN_CLUSTER_QUEUE)
 
     async def admission(_namespace, observed, admission, _wanted, **_):
         return msgspec.structs.replace(observed, admission=admission, resource_version="10")
@@ -451,7 +450,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
     memory, preemptor = controller.parts.cache, []
     memory.queues.evict(record.key)
     memory.reservations.preemptors_of = lambda _: preemptor
-    memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.eviction_message = lambda by, _: Evict(Reason.PREEMPTED, by, Reason.IN_CLUSTER_QUEUE)
 
     async def conditions_(_namespace, observed, _wanted, _more=None):
         preemptor.extend(["ns/high"] if planned else [])
