@@ -271,39 +271,43 @@ class EmitEvent(_Action, frozen=True):
     once: str = ""
 
 
-Action = (
-    Create
-    | UpdateSpec
-    | UpdateOwners
-    | Enqueue
+# Carried out at once, without a call of the API server that anybody waits for.
+ImmediateAction = (
+    Enqueue
     | Dequeue
     | FreeCapacity
     | Shorten
-    | TakePods
     | Differ
     | DoubtNamespace
+    | HoldUp
+    | EvictSome
+    | EvictMoved
+    | GiveUpMove
+    | RequeueAfter
+    | ShrinkLater
+    | NominateNode
+    | LoseTurns
+    | LeaveOut
+    | Delete
+    | EmitEvent
+)
+# What was decided beside one of these may be stale afterwards: it waits for the API server, or changes the job's view.
+AwaitedAction = (
+    Create
+    | UpdateSpec
+    | UpdateOwners
+    | TakePods
     | Release
     | ClearAdmission
     | Evict
     | EvictPods
-    | EvictSome
-    | EvictMoved
-    | GiveUpMove
     | Start
     | Suspend
     | Deactivate
     | Remove
-    | RequeueAfter
     | WriteConditions
-    | ShrinkLater
-    | HoldUp
     | RestoreAdmission
     | Shrink
-    | Ungate
-    | NominateNode
-    | LoseTurns
-    | LeaveOut
     | NotStarted
-    | Delete
-    | EmitEvent
 )
+Action = Ungate | ImmediateAction | AwaitedAction

@@ -24,7 +24,7 @@ from ungater import controller as loops
 from ungater import kinds
 from ungater.assembly import assemble
 from ungater.controller import Controller
-from ungater.executor.lifecycle import Lifecycle, ReclaimRules
+from ungater.executor.start_stop import StartStop
 from ungater.metrics import ControllerMetrics
 from ungater.model import conditions, workload_object
 from ungater.model.actions import Create, Evict, Release, Suspend
@@ -131,25 +131,11 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
     stored = world.stores["workload"][record.key]
     client = Client(lambda: world.put("workload", newer(stored, "9", active=False)), job)
     recorder = unittest.mock.Mock()
-    living = Lifecycle(
-        client,
-        world.memory,
-        None,
-        None,
-        None,
-        flavors={},
-        keys=KEYS,
-        requeue=None,
-        recorder=recorder,
-        metrics=ControllerMetrics(),
-        patience=1.0,
-        reclaim=ReclaimRules(),
-        clock=SYSTEM,
-    )
-    await living.suspend(record, Suspend())
+    jobs = StartStop(client, world.memory, None, flavors={}, keys=KEYS, recorder=recorder)
+    await jobs.suspend_job(record, Suspend())
     assert (record.observed.active, record.writes.busy) == (False, False)
     recorder.event.assert_not_called()  # what it is suspended for is told already
-    await living.suspend(record, Suspend("nobody admitted it"))
+    await jobs.suspend_job(record, Suspend("nobody admitted it"))
     recorder.event.assert_called_once_with(
         job_reference(record), "Warning", Reason.SUSPENDED, "Suspend", "nobody admitted it"
     )
@@ -408,7 +394,7 @@ async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controlle
         pass
 
     controller.parts.writer.remove = remove
-    await controller.parts.lifecycle.remove(record)
+    await controller.parts.eviction.remove_workload(record)
     assert record.observed is None
     assert record.id in controller.parts.queue._waiting
 
@@ -457,7 +443,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
         return msgspec.structs.replace(observed, resource_version="10")
 
     controller.parts.writer.conditions = conditions_
-    await controller.parts.lifecycle._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
+    await controller.parts.eviction._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
     assert (record.key in memory.queues.evicting, record.evict is not None) == (planned, planned)
 
 
