@@ -237,12 +237,14 @@ class Executor:
             return
         slot, pod = slots.slots[ungate.index], ungate.pod
         # A patch that is sent again needs no turn: its pod had one, and may be on its way.
-        if pod.metadata.uid not in entry.expectations and not self._cache.in_flight.may_go(entry, pod, slot.node):
+        in_flight, uid = self._cache.in_flight, pod.metadata.uid
+        if uid not in entry.expectations and (held := in_flight.judge_pod(entry, pod, slot.node)) is not None:
+            in_flight.hold_pod(entry, uid, held)
             self._keep_room(entry, ungate)
             return
         # Asked before the pod counts as sent: nothing is foreseen for a node that a pod is on its way to.
-        claimed = self._cache.in_flight.foreseen(entry, pod, slot.node)
-        self._cache.in_flight.record_sent(entry, pod, slot.node)
+        claimed = in_flight.foreseen(entry, pod, slot.node)
+        in_flight.record_sent(entry, pod, slot.node)
         placement = predictions.prediction_for(pod, slot) if predictions is not None else None
         more = self._cache.topologies.annotations(slot.node, placement, claimed)
         self._pods.ungate(entry, pod, slot, placement, more)
