@@ -17,12 +17,12 @@ Rules
 - Times out of a condition are those of the API server (``lastTransitionTime``), in seconds, on the clock of ``wall``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final
 
 from engine.reasons import Reason
-from kube.objects import Pod, condition, is_true
+from kube.objects import condition, is_true
 from ungater.model import conditions as names
 from ungater.model.actions import (
     Action,
@@ -56,7 +56,8 @@ from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.life_seen import is_unseen, pods_to_leave, read_life
 from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.pods_ready import SOON
-from ungater.reconcile.ungating import running, waits
+from ungater.reconcile.said import waits
+from ungater.reconcile.ungating import running
 
 SEEN_WITHIN = 60.0  # seconds in which a controller is to say that its job is suspended; pods are waited for afterwards
 MOST_DOUBLINGS: Final = 32
@@ -72,6 +73,9 @@ _SLOW: Final = frozenset(
     }
 )  # back off
 _LAST: Final = frozenset({Reason.CHECK_REJECTED, Reason.MAXIMUM_EXECUTION_TIME})  # it does not come back
+
+
+_REFUSES: Final = {CheckVerdict.REJECTED: Reason.CHECK_REJECTED, CheckVerdict.RETRY: Reason.CHECK_RETRY}
 
 
 def follow_life(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Action]:
@@ -214,7 +218,7 @@ def live_on(life: Life, limits: LifeRules, wall: float) -> Iterator[Action]:
         yield from _while_waiting(life, wall)
     elif life.evicted is not None:
         yield from _while_leaving(life, life.evicted, limits, wall)
-    elif (wrong := _what_ends_it(life)) is not None:
+    elif wrong := next(_what_ends_it(life), None):
         # Before the conditions and the start: what is to end must not be admitted or started first.
         yield wrong
     elif life.admitted_at is None:
@@ -301,18 +305,16 @@ def _returned(
     return tuple(wanted)
 
 
-def _what_ends_it(life: Life) -> Evict | None:
-    """What ends at once one that holds quota and room."""
+def _what_ends_it(life: Life) -> Iterator[Evict]:
+    """What ends at once one that holds quota and room; the first counts."""
     if not life.active:
-        return Evict(Reason.DEACTIVATED, f"it was put on hold (spec.active is false): {RELEASE}")
+        yield Evict(Reason.DEACTIVATED, f"it was put on hold (spec.active is false): {RELEASE}")
     for check in life.checks:
-        text = f"admission check {check.name}: {check.message or check.state}"
-        if check.state is CheckVerdict.REJECTED:
-            return Evict(Reason.CHECK_REJECTED, text)
-        if check.state is CheckVerdict.RETRY:
-            return Evict(Reason.CHECK_RETRY, text)
+        if check.state in _REFUSES:
+            yield Evict(_REFUSES[check.state], f"admission check {check.name}: {check.message or check.state}")
     # Only once it was started: between its admission and its start it is suspended by right.
-    return Evict(Reason.SUSPENDED, BY_HAND) if life.started and life.suspended else None
+    if life.started and life.suspended:
+        yield Evict(Reason.SUSPENDED, BY_HAND)
 
 
 def _say_admitted(life: Life) -> Action:
@@ -331,20 +333,14 @@ def _start_job(life: Life, admitted_at: float, wall: float) -> Action:
     if left > 0:
         return RequeueAfter(left)
     old = [pod for pod in life.bound if pod.spec.node_name and pod.metadata.deletion_timestamp is not None]
-    return _waits_for(old) if old else Start()
-
-
-def _waits_for(old: Sequence[Pod]) -> Action:
-    """Say that its job is not resumed yet: its controller makes new pods beside those that end (Kubernetes 1.37)."""
-    first = min(pod.metadata.name for pod in old)
-    if len(old) > 1:
-        message = (
-            f"pod {first} and {len(old) - 1} more of an earlier run still end: the job is resumed once they are gone"
-        )
-    else:
-        message = f"pod {first} of an earlier run still ends: the job is resumed once it is gone"
-    wanted = WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message)
-    return WriteConditions((wanted,), delay=SOON)
+    if not old:
+        return Start()
+    # Its controller makes new pods beside those that end (Kubernetes 1.37).
+    first, others = old[0].metadata.name, len(old) - 1
+    message = f"pod {first} of an earlier run still ends: the job is resumed once it is gone"
+    if others:
+        message = f"pod {first} and {others} more of an earlier run still end: the job is resumed once they are gone"
+    return WriteConditions((WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON)
 
 
 def _while_running(life: Life, limits: LifeRules, wall: float, admitted_at: float) -> Iterator[Action]:
