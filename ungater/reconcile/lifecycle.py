@@ -55,7 +55,7 @@ from ungater.reconcile import missing_pods, moves, native_groups, nominated_node
 from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.life_seen import is_unseen, pods_to_leave, read_life
 from ungater.reconcile.partial_eviction import lost
-from ungater.reconcile.pods_ready import SOON
+from ungater.reconcile.pods_ready import SOON, write_ready
 from ungater.reconcile.said import waits
 from ungater.reconcile.ungating import running
 
@@ -244,10 +244,13 @@ def _while_leaving(life: Life, evicted: Evicted, limits: LifeRules, wall: float)
     # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.
     if life.bound:
         yield EvictPods(life.bound, evicted.message)
-        return
-    if not life.suspended:
+    elif not life.suspended:
         yield Suspend()
-        return
+    else:
+        yield from _give_back(life, evicted, limits, wall)
+
+
+def _give_back(life: Life, evicted: Evicted, limits: LifeRules, wall: float) -> Iterator[Action]:
     reason = _eviction_reason(evicted.reason)
     slow, last = reason in _SLOW, reason in _LAST
     # A preemption is no failure of the workload: it neither backs off nor counts against the limit.
@@ -340,7 +343,7 @@ def _start_job(life: Life, admitted_at: float, wall: float) -> Action:
     message = f"pod {first} of an earlier run still ends: the job is resumed once it is gone"
     if others:
         message = f"pod {first} and {others} more of an earlier run still end: the job is resumed once they are gone"
-    return WriteConditions((WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON)
+    return write_ready(Reason.SLOT_OCCUPIED, message, lost=None)
 
 
 def _while_running(life: Life, limits: LifeRules, wall: float, admitted_at: float) -> Iterator[Action]:

@@ -4,7 +4,7 @@ Rules
 - No pod is ungated unless ``entry.slots`` is set, which happens only after the admission was stored.
 - Never more pods in a slice than its count: only free slots are given, and an expectation holds its slot.
 - Whatever keeps a pod gated is said on the Workload; what somebody has to mend is an event too.
-- The same entry gives the same instructions, in the same order.
+- The same entry gives the same actions, in the same order.
 - What has a Workload has a life (`ungater.reconcile.lifecycle`): it is admitted, and evicted. A job with a queue is
   unsuspended and suspended by us too; one without a queue is as its user has it.
 """
@@ -53,7 +53,7 @@ _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
 
 
 def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Action]:
-    """The instructions for one job, in the order in which they are to be carried out. Changes nothing.
+    """The actions for one job, in the order in which they are to be carried out. Changes nothing.
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
     """

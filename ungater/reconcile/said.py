@@ -15,7 +15,7 @@ from ungater.reconcile import as_made, granted, let_go, missing_pods, pods_ready
 from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.pod_set_ungating import PodSetUngating
-from ungater.reconcile.pods_ready import SOON
+from ungater.reconcile.pods_ready import write_ready
 
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
@@ -109,8 +109,7 @@ def _of_no_kind(entry: WorkloadEntry, rules: ReconcileContext) -> Iterator[tuple
 def _warn(  # noqa: PLR0917
     entry: WorkloadEntry, reason: Reason, message: str, action: str, now: float, lost: tuple[str, ...] = ()
 ) -> list[Action]:
-    wanted = WantedCondition(names.PODS_READY, False, reason, message)
-    said: list[Action] = [WriteConditions((wanted,), delay=SOON, lost=lost)]
+    said: list[Action] = [write_ready(reason, message, lost=lost)]
     if _is_news(entry, reason, message, now):
         said.append(EmitEvent("Warning", reason, action, message))
     return said
@@ -134,9 +133,5 @@ def _report_gated(entry: WorkloadEntry, looks: Sequence[PodSetUngating], now: fl
         message = f"{unplaced} gated pods wait for slots that other pods of it hold until they are gone"
         if unplaced == 1:
             message = "1 gated pod waits for a slot that another pod of it holds until that one is gone"
-        return [
-            WriteConditions(
-                (WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON, lost=()
-            )
-        ]
+        return [write_ready(Reason.SLOT_OCCUPIED, message)]
     return pods_ready.said(entry, now)
