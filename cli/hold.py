@@ -28,8 +28,8 @@ from kube.objects import condition, controller_of, is_true
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, WORKLOADS
 from kube.workloads import WorkloadObject
-from queueing.lifecycle import RELEASE
 from ungater.model.conditions import EVICTED, FINISHED
+from ungater.model.life import RELEASE
 
 GROUP: Final = "PodGroup"  # whose Workload has no controlling owner
 POLL: Final = 0.25  # seconds

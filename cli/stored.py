@@ -22,8 +22,8 @@ from kube.objects import Condition
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, PODS, WORKLOADS
 from kube.workloads import WorkloadObject
-from queueing.lifecycle import RELEASE
 from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
+from ungater.model.life import RELEASE
 
 PART: Final = f"This is what is stored in your namespace. The cluster's domains and who holds them: {INSPECT}"
 WORKLOAD_KEY: Final = Keys("").workload  # under any domain, as the settings may not be read

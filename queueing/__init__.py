@@ -8,6 +8,5 @@ The caller feeds events into `Queues` (`queues`) and calls `cycle.cycle` with th
 4. `preemption` finds the victims, where quota or room is lacking.
 5. `Decisions` go out. The caller stores them, and takes back each one that it could not store.
 
-`lifecycle` says what the life of one workload needs next; `moves` and `making_room` when workloads that run may move;
-`explain`, `messages` and `status` tell people.
+`moves` and `making_room` say when workloads that run may move; `explain`, `messages` and `status` tell people.
 """

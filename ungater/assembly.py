@@ -5,25 +5,25 @@ Each part is whole from its constructor on. Two things come late, once a term ru
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
 from clock import Clock
-from crds.constants import Keys
 from kube.client import Client
 from kube.events import EventRecorder
-from kube.objects import ResourceFlavor
 from kube.versions import NEWEST, SchedulerRules
 from ungater import kinds
 from ungater.cache import rules
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
 from ungater.cycle_requests import CycleRequests
+from ungater.executor.eviction import Eviction, ReclaimRules
 from ungater.executor.executor import Executor
-from ungater.executor.lifecycle import Lifecycle, ReclaimRules
 from ungater.executor.notices import NodeNotices
+from ungater.executor.ordered_writes import OrderedWrites
+from ungater.executor.start_stop import StartStop
 from ungater.executor.sweeper import Sweeper
 from ungater.guard import Guard
 from ungater.informers import Informers
@@ -81,7 +81,8 @@ class Parts(msgspec.Struct, frozen=True):
     writer: WorkloadWriter
     pod_writer: PodWriter
     evictor: Evictor
-    lifecycle: Lifecycle
+    writes: OrderedWrites
+    eviction: Eviction
     executor: Executor
     sweeper: Sweeper
     bridge: AdmissionCheckController
@@ -96,15 +97,6 @@ class _Shared(TypedDict):
     metrics: ControllerMetrics
     recorder: EventRecorder
     clock: Clock
-
-
-class _OfLife(TypedDict):
-    """What a workload's life goes by."""
-
-    flavors: Mapping[str, ResourceFlavor]
-    keys: Keys
-    patience: float
-    reclaim: ReclaimRules
 
 
 def assemble(
@@ -130,7 +122,7 @@ def assemble(
     pod_writer = _pod_writer(settings, client, informers, cache, shared)
     evictor = Evictor(client, concurrency=EVICTIONS, guard=guard, job=informers.look_up(kinds.JOBS), **shared)
     cycles = Scheduler(cache, writer, rules.move_rules(settings), spawn=tasks.spawn, **shared)
-    lifecycle = Lifecycle(client, cache, writer, cycles, evictor, **_of_life(settings, informers), **shared)
+    writes, jobs, eviction = _evicting(settings, client, cache, informers, writer, cycles, evictor, shared)
 
     def idle() -> bool:
         """Whether no pod was let go just now, nobody is looked at, and nothing that pods wait for is unanswered."""
@@ -139,7 +131,9 @@ def assemble(
     executor = Executor(
         cache,
         cycles,
-        lifecycle,
+        jobs,
+        eviction,
+        writes,
         pods=pod_writer,
         workloads=writer,
         evictor=evictor,
@@ -166,22 +160,20 @@ def assemble(
         writer=writer,
         pod_writer=pod_writer,
         evictor=evictor,
-        lifecycle=lifecycle,
+        writes=writes,
+        eviction=eviction,
         executor=executor,
         sweeper=Sweeper(
             cache,
             informers,
             writer,
             evictor,
-            requeue=queue.add,
             spawn=tasks.spawn,
             saw=requests.saw,
             unnominate=pod_writer.forget_nomination,
-            metrics=metrics,
             usage_labels=settings.usage_labels,
-            recorder=recorder,
             guard=guard,
-            clock=clock,
+            **shared,
         ),
         bridge=bridge,
         flavor_status=_flavor_status(client, cache, informers, recorder, clock),
@@ -257,13 +249,30 @@ def _pod_writer(settings: "Settings", client: Client, informers: Informers, cach
     )
 
 
-def _of_life(settings: "Settings", informers: Informers) -> _OfLife:
-    return {
-        "flavors": informers.of(kinds.FLAVORS).store,
-        "keys": settings.keys,
-        "patience": settings.eviction_patience_seconds,
-        "reclaim": ReclaimRules(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
-    }
+def _evicting(  # noqa: PLR0917
+    settings: "Settings",
+    client: Client,
+    cache: Cache,
+    informers: Informers,
+    writer: WorkloadWriter,
+    cycles: Scheduler,
+    evictor: Evictor,
+    shared: _Shared,
+) -> tuple[OrderedWrites, StartStop, Eviction]:
+    writes, flavors = OrderedWrites(cache, writer), informers.of(kinds.FLAVORS).store
+    jobs = StartStop(client, cache, cycles, flavors=flavors, keys=settings.keys, recorder=shared["recorder"])
+    eviction = Eviction(
+        cache,
+        writer,
+        cycles,
+        evictor,
+        writes=writes,
+        jobs=jobs,
+        patience=settings.eviction_patience_seconds,
+        reclaim=ReclaimRules(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+        **shared,
+    )
+    return writes, jobs, eviction
 
 
 def _limits(settings: "Settings") -> RetryLimits:

@@ -3,7 +3,7 @@
 - One worker at a time looks at one job (`ungater.reconciler`).
 - A workload that needs a place, or more of it, waits in queueing; `ungater.scheduling.scheduler` runs the admission
   cycle.
-- What a queued job's life needs is carried out in `ungater.executor.lifecycle`.
+- What a queued job's life needs is carried out in `ungater.executor`: `start_stop` and `eviction`.
 - Only the leader runs one of these. When the lease is lost the task is cancelled, and what is in memory goes with it.
 """
 

@@ -25,12 +25,10 @@ from ungater.model.actions import (
     Release,
     Start,
     Suspend,
-    Ungate,
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.numa.predictions import Predictions
 from ungater.reconcile import reconcile
 from ungater.workqueue import backoff
 from ungater.writers.events import emit
@@ -47,7 +45,8 @@ class Reconciler:
 
     def __init__(self, parts: Parts, recorder: EventRecorder, metrics: ControllerMetrics, clock: Clock) -> None:
         self._cache, self._queue, self._guard = parts.cache, parts.queue, parts.guard
-        self._executor, self._lifecycle, self._writer = parts.executor, parts.lifecycle, parts.writer
+        self._executor, self._eviction, self._writes = parts.executor, parts.eviction, parts.writes
+        self._writer = parts.writer
         self._bridge = parts.bridge
         self._recorder = recorder
         self._clock = clock
@@ -66,22 +65,14 @@ class Reconciler:
                 return
             now = self._clock.monotonic()
             self._cache.count_pods(entry, now)
-            instructions = reconcile.reconcile(entry, self._cache.rules, now, self._clock.now())
+            actions = reconcile.reconcile(entry, self._cache.rules, now, self._clock.now())
             # It was on its way out, and is not any more: its pods may go again.
-            if entry.closing and not any(isinstance(one, LEAVING) for one in instructions):
-                self._lifecycle.keep_slots(entry)
-            predictions = None
-            for instruction in instructions:
-                if isinstance(instruction, Ungate):
-                    # Made with the first pod that goes: most looks let none go.
-                    if predictions is None and self._cache.state.machines:
-                        predictions = Predictions(self._cache.state, entry)
-                    self._executor.ungate(entry, instruction, predictions)
-                elif await self._executor.carry_out(entry, instruction):
-                    # Conditions at the end leave nothing to be decided; after any other write the rest may be stale.
-                    if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
-                        self._queue.add(uid, entry.until_pods_come if isinstance(instruction, Start) else 0.0)
-                    break
+            if entry.closing and not any(isinstance(one, LEAVING) for one in actions):
+                self._eviction.keep_slots(entry)
+            last = await self._executor.carry_out(entry, actions)
+            # Conditions at the end leave nothing to be decided; after any other write the rest may be stale.
+            if last is not None and not (last is actions[-1] and isinstance(last, WriteConditions)):
+                self._queue.add(uid, entry.until_pods_come if isinstance(last, Start) else 0.0)
             entry.succeed()
             self._bridge.looked(entry)
         except (Conflict, NotFound, Overtaken) as error:
@@ -107,11 +98,8 @@ class Reconciler:
             emit(self._recorder, entry, "Warning", Reason.INTERNAL_ERROR, "Admit", message=text)
         wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.INTERNAL_ERROR, text),)
         if entry.admission is None and observed is not None and not conditions.is_so(observed.conditions, wanted):
-            namespace = entry.job.namespace
             with suppress(KubeError, Overtaken):
-                await self._lifecycle.writing(
-                    entry, lambda observed: self._writer.conditions(namespace, observed, wanted)
-                )
+                await self._writes.write_conditions(entry, wanted)
 
     def _later(self, entry: WorkloadEntry) -> None:
         self._queue.add(entry.id, backoff(entry.count_failure()))

@@ -16,9 +16,9 @@ from engine.quantity import format_quantity, readable
 from engine.results import Refusal
 from kube.objects import condition, is_true
 from queueing.explain import OptionFit, explain
-from queueing.lifecycle import ON_HOLD
 from queueing.messages import name_domains
 from queueing.queues.entry import Phase
+from ungater.model.life import ON_HOLD
 
 NAMED = 3  # others in a sentence
 

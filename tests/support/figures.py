@@ -2,7 +2,7 @@
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from support.imports import parsed
 
@@ -69,6 +69,15 @@ class Source:
         lines = [line.strip() for text in self.texts.values() for line in text.splitlines()]
         comments = sum(line.startswith("#") for line in lines)
         return 100 * comments / (sum(map(bool, lines)) - comments)
+
+    def early_returns(self, package: str, kinds: Collection[str]) -> int:
+        """How many functions' ends stand before their last line, of a package's functions that return such classes."""
+        return sum(
+            len([one for one in ast.walk(node) if isinstance(one, ast.Return)]) - isinstance(node.body[-1], ast.Return)
+            for module, node in self.functions
+            if module.startswith(f"{package}.") and node.returns is not None
+            if {one.id for one in ast.walk(node.returns) if isinstance(one, ast.Name)} & set(kinds)
+        )
 
     def hidden_keys(self) -> list[str]:
         """Texts that begin with NUL, or have one inside: keys that stand for more than one thing."""

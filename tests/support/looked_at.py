@@ -9,12 +9,12 @@ from queueing.cycle.cycle import cycle
 from ungater.model import conditions as names
 from ungater.model import workload_spec, workload_status
 from ungater.model.actions import (
+    Action,
     Create,
     Delete,
     Dequeue,
     Differ,
     Enqueue,
-    Instruction,
     LoseTurns,
     Release,
     TakePods,
@@ -35,7 +35,7 @@ class LookedAt(World):
 
     now = 100.0
 
-    def look(self, record: WorkloadEntry) -> list[Instruction]:
+    def look(self, record: WorkloadEntry) -> list[Action]:
         """What is decided about a record now."""
         if not self.memory.pod_groups.regroup(record):
             return []
@@ -92,7 +92,7 @@ class LookedAt(World):
             for record in tuple(self.memory.entries.values())
         ]
 
-    def _carry_out(self, record: WorkloadEntry, instruction: Instruction) -> None:
+    def _carry_out(self, record: WorkloadEntry, instruction: Action) -> None:
         match instruction:
             case Create() | UpdateSpec():
                 body = workload_spec.new_workload(record.job, 0)

@@ -6,11 +6,20 @@ NODE = "r1-h1"
 HERE = ("b", "r1", NODE)
 
 
+def may_go(in_flight, record, pod, node):
+    """Whether a pod may go to a node now; where not, it waits."""
+    held = in_flight.judge_pod(record, pod, node)
+    if held is not None:
+        in_flight.hold_pod(record, pod.metadata.uid, held)
+    return held is None
+
+
 class OnTheirWay:
     """Of a `support.world.World`: its pods with a slot on the node, (entry, pod) each. ``now``: in seconds."""
 
-    def may_go(self, one):
-        return self.memory.in_flight.may_go(*one, NODE)
+    def may_go(self, one, node=NODE):
+        """Whether it may go now; where not, it waits."""
+        return may_go(self.memory.in_flight, *one, node)
 
     def go(self, one):
         """Let it go, as the controller does."""

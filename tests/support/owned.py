@@ -9,14 +9,14 @@ from crds.constants import JOB_INDEX_LABEL, Keys
 from crds.levels import NO_NAMES
 from kube.objects import Job, Pod
 from kube.pods.requests import pod_requests
-from queueing.lifecycle import LifeRules
 from ungater.jobs.job import owner_of
-from ungater.model.actions import MissingPods, ReconcileContext
 from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JobView
+from ungater.model.life import LifeRules
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import fingerprint
+from ungater.reconcile.context import MissingPods, ReconcileContext
 
 KEYS = Keys()
 LEVELS = ("block", "rack", "kubernetes.io/hostname")

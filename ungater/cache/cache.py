@@ -28,7 +28,6 @@ from kube.parents import JobSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.versions import NEWEST, SchedulerRules
 from queueing import model
-from queueing.lifecycle import LifeRules
 from queueing.queues.queues import Queues
 from ungater.cache.config import ClassEvents, ConfigEvents, PriorityClasses
 from ungater.cache.core import Core, NodeInsides
@@ -56,10 +55,10 @@ from ungater.guard import Guard
 from ungater.let_go.coming_pods import ComingPods
 from ungater.let_go.node_refusals import NodeRefusals
 from ungater.let_go.place_refusals import PlaceRefusals
-from ungater.model.actions import MissingPods, PodChoice, ReconcileContext
 from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import ADMITTED, QUOTA_RESERVED
 from ungater.model.job_view import id_of
+from ungater.model.life import LifeRules
 from ungater.model.pod_slots import PodSetSlots, finished
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.in_flight import InFlightPods
@@ -68,6 +67,7 @@ from ungater.numa.node_topologies import NodeTopologies, TopologyOptions
 from ungater.numa.notices import Notices
 from ungater.reconcile import granted
 from ungater.reconcile import missing_pods as missing
+from ungater.reconcile.context import MissingPods, PodChoice, ReconcileContext
 from ungater.reconcile.missing_pods import Doubts
 
 S = TypeVar("S")

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from crds.preemption import victim_rules
 from queueing import model
-from queueing.lifecycle import LifeRules
 from queueing.moves import MoveRules
-from ungater.model.actions import MissingPods
+from ungater.model.life import LifeRules
+from ungater.reconcile.context import MissingPods
 
 if TYPE_CHECKING:
     from crds.settings import Settings

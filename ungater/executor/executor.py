@@ -1,11 +1,11 @@
-"""Carries out what was decided about one workload. Actions that take more than a few lines have a method of their own.
+"""Carries out what was decided about one workload: each action of `ungater.model.actions` has its case here.
 
 An action that awaits the API server, or has the job viewed in another way, is the last one of its look: what was
 decided beside it may be stale then.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
 
 from clock import Clock
 from engine.reasons import Reason
@@ -16,9 +16,13 @@ from queueing.queues.entry import base_of
 from ungater.cache.cache import Cache
 from ungater.executor import messages
 from ungater.executor.deferred import DeferredWrites
-from ungater.executor.lifecycle import Lifecycle
+from ungater.executor.eviction import Eviction
+from ungater.executor.ordered_writes import OrderedWrites
+from ungater.executor.start_stop import NoPlace, SlotsFit, StartStop
 from ungater.model import conditions
 from ungater.model.actions import (
+    Action,
+    AwaitedAction,
     ClearAdmission,
     Create,
     Deactivate,
@@ -35,7 +39,7 @@ from ungater.model.actions import (
     FreeCapacity,
     GiveUpMove,
     HoldUp,
-    Instruction,
+    ImmediateAction,
     LeaveOut,
     LoseTurns,
     NominateNode,
@@ -82,7 +86,9 @@ class Executor:
         self,
         cache: Cache,
         scheduler: Scheduler,
-        lifecycle: Lifecycle,
+        jobs: StartStop,
+        eviction: Eviction,
+        writes: OrderedWrites,
         *,
         pods: PodWriter,
         workloads: WorkloadWriter,
@@ -95,7 +101,9 @@ class Executor:
     ) -> None:
         self._cache = cache
         self._scheduler = scheduler
-        self._lifecycle = lifecycle
+        self._jobs = jobs
+        self._eviction = eviction
+        self._writes = writes
         self._pods = pods
         self._workloads = workloads
         self._evictor = evictor
@@ -104,35 +112,25 @@ class Executor:
         self._saw = saw
         self._clock = clock
         self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys, clock)
-        self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
-            Create: self._create,
-            UpdateSpec: self._update_spec,
-            TakePods: self._take_pods,
-            Differ: self._see_differing,
-            UpdateOwners: self._adopt,
-            Release: self._release,
-            RestoreAdmission: self._restore_admission,
-            Shrink: self._shrink,
-            WriteConditions: self._write,
-            Start: lambda entry, _: lifecycle.start(entry),
-            Suspend: lifecycle.suspend,
-            Evict: lifecycle.begin_eviction,
-            EvictPods: lifecycle.evict_pods,
-            EvictSome: lifecycle.evict_some,
-            EvictMoved: self._evict_moved,
-            LeaveOut: self._leave_out,
-            NominateNode: self._nominate,
-            NotStarted: self._not_started,
-            GiveUpMove: self._give_up_move,
-            ClearAdmission: lifecycle.clear_admission,
-            Deactivate: lifecycle.deactivate,
-            Remove: lambda entry, _: lifecycle.remove(entry),
-        }
 
-    async def carry_out(self, entry: WorkloadEntry, instruction: Instruction) -> bool:
-        """Do it; True where what was decided beside it may be stale then."""
+    async def carry_out(self, entry: WorkloadEntry, actions: Sequence[Action]) -> Action | None:
+        """Do these in their order, until after one of them the rest may be stale; returns that one."""
+        predictions = None
+        for action in actions:
+            if isinstance(action, Ungate):
+                # Made with the first pod that goes: most looks let none go.
+                if predictions is None and self._cache.state.machines:
+                    predictions = Predictions(self._cache.state, entry)
+                self.ungate(entry, action, predictions)
+            elif isinstance(action, ImmediateAction):
+                self._do_at_once(entry, action)
+            elif await self._do_and_wait(entry, action):
+                return action
+        return None
+
+    def _do_at_once(self, entry: WorkloadEntry, action: ImmediateAction) -> None:  # noqa: C901, PLR0912
         cache = self._cache
-        match instruction:
+        match action:
             case Enqueue(lost, until, asked, urgent):
                 entry.want(lost, asked, self._clock.now(), urgent=urgent)
                 cache.admissions.enqueue_entry(entry, until)
@@ -147,25 +145,89 @@ class Executor:
                 cache.admissions.release_job(entry)
             case Shorten(counts):
                 entry.shorten(counts)
+            case Differ(uids, again):
+                entry.see_differing(uids, self._clock.monotonic(), again=again)
             case DoubtNamespace():
                 cache.doubts.record_doubt(entry.job.namespace)
             case EmitEvent():
-                self._emit_event(entry, instruction)
+                self._emit_event(entry, action)
             case Delete(pod, reason, message, at_once):
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
-            case LoseTurns(pods):
-                cache.in_flight.lose_turns(entry, pods)
+            case NominateNode(pod, node):
+                self._pods.nominate(entry, pod, node)
+            case LoseTurns(uids):
+                cache.in_flight.lose_turns(entry, uids)
+            case LeaveOut(pods):
+                cache.refusals.leave_out(entry, pods)
             case HoldUp(since, ending):
                 entry.hold_up(since, ending=ending, now=self._clock.now())
+            case EvictSome():
+                self._eviction.evict_some(entry, action)
+            case EvictMoved():
+                self._eviction.evict_moved(entry, action)
+            case GiveUpMove():
+                self._eviction.give_up_move(entry, action)
             case ShrinkLater():
                 entry.shrink(self._clock.monotonic() + SHRINK_AFTER)
                 self._requeue(entry.id, SHRINK_AFTER)
             case RequeueAfter(after):
                 self._requeue(entry.id, after)
             case _:
-                return await self._carry[type(instruction)](entry, instruction)
-        return False
+                assert_never(action)
+
+    async def _do_and_wait(self, entry: WorkloadEntry, action: AwaitedAction) -> bool:  # noqa: C901, PLR0911, PLR0912
+        """True where what was decided beside it may be stale then."""
+        match action:
+            case WriteConditions():
+                return await self._write(entry, action)
+            case Create():
+                return await self._create(entry)
+            case UpdateSpec():
+                return await self._update_spec(entry)
+            case UpdateOwners():
+                owner = entry.job
+                return await self._writes.write_in_order(entry, lambda one: self._workloads.owners(owner, one))
+            case TakePods(specs, undecided):
+                entry.take_pods(specs, undecided=undecided)
+                # Nothing is awaited, but the view is another one now: what was decided beside this is stale.
+                self._cache.views.review(entry.id)
+                return True
+            case Start():
+                return await self._start(entry)
+            case Suspend():
+                await self._jobs.suspend_job(entry, action)
+                return True
+            case Evict():
+                return await self._eviction.begin_eviction(entry, action)
+            case EvictPods():
+                return await self._eviction.evict_pods(entry, action)
+            case ClearAdmission():
+                return await self._eviction.clear_admission(entry, action)
+            case Deactivate():
+                return await self._eviction.deactivate_workload(entry, action)
+            case Remove():
+                return await self._eviction.remove_workload(entry)
+            case Release():
+                return await self._release(entry, action)
+            case RestoreAdmission():
+                return await self._restore_admission(entry)
+            case Shrink():
+                return await self._shrink(entry, action)
+            case NotStarted(pods):
+                # What their events say is asked for once, of the first of them.
+                self._cache.coming.count(entry, pods, await self._pods.last_warning(pods[0]))
+                self._requeue(entry.id, 0.0)
+                return True
+            case _:
+                assert_never(action)
+
+    async def _start(self, entry: WorkloadEntry) -> bool:
+        match await self._jobs.start_job(entry):
+            case NoPlace(reason, message):
+                return await self._eviction.begin_eviction(entry, Evict(reason, message))
+            case outcome:
+                return isinstance(outcome, SlotsFit)
 
     def ungate(self, entry: WorkloadEntry, ungate: Ungate, predictions: Predictions | None) -> None:
         """Let a pod go to its slot, with what is predicted for it there."""
@@ -175,19 +237,17 @@ class Executor:
             return
         slot, pod = slots.slots[ungate.index], ungate.pod
         # A patch that is sent again needs no turn: its pod had one, and may be on its way.
-        if pod.metadata.uid not in entry.expectations and not self._cache.in_flight.may_go(entry, pod, slot.node):
+        in_flight, uid = self._cache.in_flight, pod.metadata.uid
+        if uid not in entry.expectations and (held := in_flight.judge_pod(entry, pod, slot.node)) is not None:
+            in_flight.hold_pod(entry, uid, held)
             self._keep_room(entry, ungate)
             return
         # Asked before the pod counts as sent: nothing is foreseen for a node that a pod is on its way to.
-        claimed = self._cache.in_flight.foreseen(entry, pod, slot.node)
-        self._cache.in_flight.record_sent(entry, pod, slot.node)
+        claimed = in_flight.foreseen(entry, pod, slot.node)
+        in_flight.record_sent(entry, pod, slot.node)
         placement = predictions.prediction_for(pod, slot) if predictions is not None else None
         more = self._cache.topologies.annotations(slot.node, placement, claimed)
         self._pods.ungate(entry, pod, slot, placement, more)
-
-    async def _nominate(self, entry: WorkloadEntry, nomination: NominateNode) -> bool:
-        self._pods.nominate(entry, nomination.pod, nomination.node)
-        return False
 
     def _keep_room(self, entry: WorkloadEntry, held: Ungate) -> None:
         """A pod waits for its turn at its node: others may take its room there meanwhile."""
@@ -214,7 +274,7 @@ class Executor:
         text = conditions.shorten(tell.message)
         self._recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
-    async def _create(self, entry: WorkloadEntry, _: Create) -> bool:
+    async def _create(self, entry: WorkloadEntry) -> bool:
         # `gone` is read before the call: the watch may tell of another deletion while it is under way.
         observed, owner, gone = None, granted.as_admitted(entry), entry.gone
         entry.writes.begin_write()
@@ -243,31 +303,19 @@ class Executor:
             emit(self._recorder, entry, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
         return True
 
-    async def _update_spec(self, entry: WorkloadEntry, _: UpdateSpec) -> bool:
+    async def _update_spec(self, entry: WorkloadEntry) -> bool:
         owner = entry.job
         # Templates stay as they were admitted while something is held: only the counts follow the job.
         if entry.admission is not None:
             counts = [pod_set.full for pod_set in owner.pod_sets]
-            await self._lifecycle.writing(
+            await self._writes.write_in_order(
                 entry, lambda observed: self._workloads.write_counts(owner.namespace, observed, counts)
             )
             return True
-        await self._lifecycle.writing(entry, lambda observed: self._workloads.spec(owner, observed, observed.priority))
+        await self._writes.write_in_order(
+            entry, lambda observed: self._workloads.spec(owner, observed, observed.priority)
+        )
         return True
-
-    async def _take_pods(self, entry: WorkloadEntry, take: TakePods) -> bool:
-        entry.take_pods(take.specs, undecided=take.undecided)
-        # Nothing is awaited, but the view is another one now: what was decided beside this is stale, hence True.
-        self._cache.views.review(entry.id)
-        return True
-
-    async def _see_differing(self, entry: WorkloadEntry, differ: Differ) -> bool:
-        entry.see_differing(differ.uids, self._clock.monotonic(), again=differ.again)
-        return False
-
-    async def _adopt(self, entry: WorkloadEntry, _: UpdateOwners) -> bool:
-        owner = entry.job
-        return await self._lifecycle.writing(entry, lambda observed: self._workloads.owners(owner, observed))
 
     async def _write(self, entry: WorkloadEntry, write: WriteConditions) -> bool:
         observed = entry.observed
@@ -281,10 +329,7 @@ class Executor:
         if self.deferred.defer_write(entry.id, write.delay):
             return False
         self.deferred.done(entry.id)
-        namespace = entry.job.namespace
-        await self._lifecycle.writing(
-            entry, lambda observed: self._workloads.conditions(namespace, observed, write.wanted, more)
-        )
+        await self._writes.write_conditions(entry, write.wanted, more)
         if entry.job.over or (entry.job.queue and not write.delay):
             self._requeue(entry.id, 0.0)  # the time for which it is kept begins, or its life goes on
         return True
@@ -300,7 +345,7 @@ class Executor:
             self._cache.admissions.release_job(entry)
         return True
 
-    async def _restore_admission(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
+    async def _restore_admission(self, entry: WorkloadEntry) -> bool:
         if entry.admission is not None:
             checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
             # Pods may have been on their way to new places when the
@@ -322,32 +367,6 @@ class Executor:
                 return True
         return False
 
-    async def _evict_moved(self, entry: WorkloadEntry, evict: EvictMoved) -> bool:
-        """Have pods of one that is moved go; where a budget refuses for long, they stay where they are."""
-        # A move is nobody's right: no budget is overridden for it.
-        blocked = self._lifecycle.evict_each(entry, evict.pods[:1] if evict.one else evict.pods, reclaims=False)
-        if blocked is not None and self._scheduler.moves.put_back(
-            entry, [pod for pod, _ in evict.pods], blocked.message, evict.ending
-        ):
-            self._evictor.cancel_evictions(entry.id)
-        return False
-
-    async def _leave_out(self, entry: WorkloadEntry, out: LeaveOut) -> bool:
-        self._cache.refusals.leave_out(entry, out.pods)
-        return False
-
-    async def _not_started(self, entry: WorkloadEntry, late: NotStarted) -> bool:
-        """Pods do not start: what their events say is asked for once, of the first of them."""
-        self._cache.coming.count(entry, late.pods, await self._pods.last_warning(late.pods[0]))
-        self._requeue(entry.id, 0.0)
-        return True
-
-    async def _give_up_move(self, entry: WorkloadEntry, late: GiveUpMove) -> bool:
-        """End a move that takes too long, or look again when it does."""
-        if (left := self._scheduler.moves.give_up_move(entry, late.pods, late.why, late.ending)) > 0:
-            self._requeue(entry.id, left)
-        return False
-
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:
         entry.shrink(None)
         if (held := entry.admission) is None:
@@ -366,7 +385,7 @@ class Executor:
         reclaimable = reclaimed(entry, admission) if admission is not None else None
         namespace = entry.job.namespace
         try:
-            return await self._lifecycle.writing(
+            return await self._writes.write_in_order(
                 entry,
                 lambda observed: self._workloads.admission(
                     namespace, observed, admission, wanted, reclaimable=reclaimable, more=more

@@ -69,7 +69,7 @@ class Sweeper:
         writer: WorkloadWriter,
         evictor: Evictor,
         *,
-        requeue: Callable[[str], None],
+        requeue: Callable[[str, float], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         saw: Callable[[str], None],
         unnominate: Callable[[Pod], None],
@@ -121,7 +121,7 @@ class Sweeper:
                 if any(expectation.deadline <= now for expectation in entry.expectations.values()) or any(
                     again <= now for again in entry.deleting.values()
                 ):
-                    self._requeue(uid)
+                    self._requeue(uid, 0.0)
             for name, look in self._sweeps.items():
                 # A look that fails is reported, and ends neither the loop nor the other looks.
                 with self._guard("sweep", name):
@@ -162,7 +162,7 @@ class Sweeper:
         if again[-1]:  # of everybody's pods
             for uid, entry in cache.entries.items():
                 if entry.refused is not None:
-                    self._requeue(uid)
+                    self._requeue(uid, 0.0)
         if any(again):
             cache.queue_inadmissible()
 

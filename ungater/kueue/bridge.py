@@ -23,7 +23,7 @@ from kube.errors import Conflict, KubeError, NotFound
 from kube.informer import Event
 from kube.objects import controller_of, version_of
 from ungater.cache.cache import Cache
-from ungater.executor.lifecycle import KINDS
+from ungater.executor.start_stop import KINDS
 from ungater.kueue import answers, decide, retries
 from ungater.kueue.answers import Side
 from ungater.kueue.decide import KueueObjects, KueueStanding

@@ -12,12 +12,13 @@ from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Condition, LimitRange, Pod, PodSpec, PodTemplate, RuntimeClass, condition, version_of
 from kube.workloads import PodSetUpdate
-from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
+from ungater.model.actions import Evict, Moves
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import ADMITTED
 from ungater.model.held_pods import HeldPod
 from ungater.model.job_view import JobView, PodSetView
+from ungater.model.life import Check
 from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_set_slices import RankLayer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
@@ -31,7 +32,6 @@ DIFFERING_END = 3600.0  # seconds after which pods that are made again once more
 # A look before any pod is there finds nothing to do, and the first pod that comes has the job looked at.
 PODS_COME = 5.0  # seconds until one of a queue that was just admitted, or resumed, is looked at without any pod
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
-Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Alike = tuple[PodSpec, PodSpec, str]  # a template, a pod that is like it, with the PriorityClass of pods that name none
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
 
@@ -58,7 +58,7 @@ class ObservedWorkload(msgspec.Struct, frozen=True):
     requeue_at: float | None = None
     # Lost nodes, and since when, as the status says it.
     unhealthy: Mapping[str, str | None] = msgspec.field(default_factory=dict)
-    checks: tuple[lifecycle.Check, ...] = ()
+    checks: tuple[Check, ...] = ()
     # What ready admission checks add to its pods.
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = msgspec.field(default_factory=dict)
     copy_of: str = ""  # `ungater.model.workload_spec.fingerprint` of the job that its pod sets were copied from
@@ -191,7 +191,7 @@ class WorkloadEntry(msgspec.Struct):
     shrink_at: float | None = None
     writes: WriteState = msgspec.field(default_factory=WriteState)
     closing: bool = False  # what it holds is being given back: no more pods go
-    evict: lifecycle.EvictStep | None = None  # the cycle has it evicted
+    evict: Evict | None = None  # the cycle has it evicted
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
     leaving: frozenset[tuple[str, tuple[str, ...]]] = frozenset()  # slots of pod sets that are being given up
@@ -360,7 +360,7 @@ class WorkloadEntry(msgspec.Struct):
         """Its job was unsuspended since it was admitted."""
         self.started = True
 
-    def evict_for(self, evict: lifecycle.EvictStep) -> None:
+    def evict_for(self, evict: Evict) -> None:
         """The cycle, or somebody who waits for its room, has it evicted."""
         self.evict = evict
 

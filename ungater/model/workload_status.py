@@ -10,7 +10,6 @@ from typing import Any
 from crds.constants import COPY_OF, MOVE_TO
 from kube.objects import Condition
 from kube.workloads import RequeueState, WorkloadObject
-from queueing import lifecycle
 from ungater.model.admission import (
     Admission,
     Nomination,
@@ -21,6 +20,7 @@ from ungater.model.admission import (
     write_nomination,
 )
 from ungater.model.conditions import moment, plain, timestamp
+from ungater.model.life import Check, CheckVerdict
 from ungater.model.workload_entry import ObservedWorkload
 
 MOST_UNHEALTHY = 1000  # as many as the API takes
@@ -55,14 +55,14 @@ def observed_of(workload: WorkloadObject) -> ObservedWorkload:
         requeue_at=moment(requeue.requeue_at),
         unhealthy={node.name: node.since for node in status.unhealthy_nodes or ()},
         checks=tuple(
-            lifecycle.Check(name=check.name, state=lifecycle.CheckVerdict(check.state), message=check.message)
+            Check(name=check.name, state=CheckVerdict(check.state), message=check.message)
             for check in status.admission_checks or ()
         ),
         updates={
             check.name: check.pod_set_updates
             for check in status.admission_checks or ()
             # A check that is not ready may still change what it adds.
-            if check.pod_set_updates and check.state == lifecycle.CheckVerdict.READY
+            if check.pod_set_updates and check.state == CheckVerdict.READY
         },
     )
 

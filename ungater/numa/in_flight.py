@@ -22,6 +22,8 @@ Rules
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from clock import Clock
 from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
@@ -189,42 +191,44 @@ class InFlightPods:
 
     # --- who waits -----------------------------------------------------------------------------------------------
 
-    def may_go(self, entry: WorkloadEntry, pod: Pod, node: str) -> bool:
-        """Whether a pod may be let go to a node now; where not, its job is looked at again in time."""
-        machine, uid, ask = self._state.machines.get(node), pod.metadata.uid, self._claims.ask_of(entry, pod)
-        heeded = machine is not None and heeds(machine.layout, entry.shape_of(pod))
-        now, held = self._clock.monotonic(), entry.held.get(uid)
-        since = held.since if held is not None and held.node == node else now
-        waiting = self._waiting.get(node, {})
-        # Claims that are to be aligned are judged below, together with zones: here are all others.
-        why, words = self._devices.why_not(entry, pod, node, since, waiting) if ask is None else (HoldReason.NONE, "")
-        if not (heeded or ask or why or self._claims.concern(machine, entry.shape_of(pod), node, self._on)):
-            return True
-        # Its slot is on another node than before: the wait begins again there.
+    def judge_pod(self, entry: WorkloadEntry, pod: Pod, node: str) -> HeldPod | None:
+        """Why a pod is not let go to a node now; None: it may go."""
+        machine, ask, shape = self._state.machines.get(node), self._claims.ask_of(entry, pod), entry.shape_of(pod)
+        heeded = machine is not None and heeds(machine.layout, shape)
+        now, held, group = self._clock.monotonic(), entry.held.get(pod.metadata.uid), group_of(pod)
+        # Where its slot is on another node than before, the wait begins again there.
         if held is None or held.node != node:
-            self.stop_waiting(entry, uid)
-            held = HeldPod(node, entry.shape_of(pod), now, claims=ask is not None)
-        group = group_of(pod)
+            held = HeldPod(node, shape, now, claims=ask is not None)
+        why, words, waiting = HoldReason.NONE, "", self._waiting.get(node, {})
+        # Claims that are to be aligned are judged below, together with zones: here are all others.
+        if ask is None:
+            why, words = self._devices.why_not(entry, pod, node, held.since, waiting)
+        if not (heeded or ask or why or self._claims.concern(machine, shape, node, self._on)):
+            return None
         if not why and machine is not None and heeded:
             why = self._why_not(machine, entry, held, now, group)
         if not why:
             why, words = self._zones_apart(machine, entry, held, ask, now, group)
-        if not why:
-            return True
-        entry.held[uid] = HeldPod(node, held.shape, held.since, why, held.claims, words)
-        self._waiting.setdefault(node, {})[uid] = entry
+        return replace(held, why=why, words=words) if why else None
+
+    def hold_pod(self, entry: WorkloadEntry, uid: str, held: HeldPod) -> None:
+        """A pod stays gated that was judged so; its job is looked at again in time."""
+        if (before := entry.held.get(uid)) is not None and before.node != held.node:
+            self.stop_waiting(entry, uid)
+        entry.held[uid] = held
+        self._waiting.setdefault(held.node, {})[uid] = entry
+        now = self._clock.monotonic()
         waited = now - held.since
-        if why is HoldReason.REFUSED and waited >= MOVE:
+        if held.why is HoldReason.REFUSED and waited >= MOVE:
             # For pods of this workload and shape alone: the node may well grant any other.
-            self._left_out.setdefault(entry.id, {})[node, held.shape] = now + AGAIN
+            self._left_out.setdefault(entry.id, {})[held.node, held.shape] = now + AGAIN
             self._enqueue(entry.id, 0.0)
-        steps = (waited + AGAIN,) if why is HoldReason.PROMISED else ()  # those may get other slots without a word
-        if why is HoldReason.DEVICES:
+        steps = (waited + AGAIN,) if held.why is HoldReason.PROMISED else ()  # those may get other slots without a word
+        if held.why is HoldReason.DEVICES:
             steps = (waited + DEVICES_AGAIN,)
         self._enqueue(
             entry.id, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
         )
-        return False
 
     def _why_not(self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float, group: str) -> HoldReason:
         node, layout = held.node, machine.layout

@@ -27,11 +27,18 @@ from msgspec.structs import replace
 from engine.reasons import Reason
 from kube.objects import Pod, PodSpec, controller_of
 from kube.pods.placement_fields import gang_fields, placement_fields
-from ungater.model.actions import Delete, Differ, Instruction, ReconcileContext, RequeueAfter, TakePods
+from ungater.model.actions import (
+    Action,
+    Delete,
+    Differ,
+    RequeueAfter,
+    TakePods,
+)
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import Differing, WorkloadEntry
 from ungater.reconcile import granted
+from ungater.reconcile.context import ReconcileContext
 
 FIRST_PATIENCE: Final = 10.0  # seconds for which pods that differ are left as they are
 LONGEST_PATIENCE: Final = 600.0
@@ -127,26 +134,28 @@ def _kinds(pods: Iterator[Pod], *, own_volumes: bool) -> list[_Kind]:
     return found
 
 
-def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileContext, now: float) -> list[Instruction]:
+def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileContext, now: float) -> Iterator[Action]:
     """What becomes of pods that differ from others of their pod set (``mixed``: their uids)."""
-    if not mixed or not entry.job.suspendable:
-        return []
     known = entry.differing
+    left = known.since + _patience(known) - now
+    if not mixed or not entry.job.suspendable:
+        return
     # Another set of pods: the time in which they may become alike begins again.
     if known.uids != mixed:
-        return [Differ(mixed), RequeueAfter(_patience(known))]
-    if (left := known.since + _patience(known) - now) > 0:
-        return [RequeueAfter(left)]
-    pods = [
-        pod for pod in _not_alike(entry, mixed, rules.keys.gate) if entry.deleting.get(pod.metadata.uid, 0.0) <= now
-    ]
-    if not pods:
-        return []
-    text = (
-        f"the pod differs from other pods of {entry.job.called} in what decides where pods may run: it is deleted, so "
-        "that it is created again like the others"
-    )
-    return [*(Delete(pod, Reason.PODS_CHANGE, text) for pod in pods), Differ(mixed, again=True)]
+        yield Differ(mixed)
+        yield RequeueAfter(_patience(known))
+    elif left > 0:
+        yield RequeueAfter(left)
+    else:
+        text = (
+            f"the pod differs from other pods of {entry.job.called} in what decides where pods may run: it is deleted, "
+            "so that it is created again like the others"
+        )
+        others, deleting = _not_alike(entry, mixed, rules.keys.gate), entry.deleting
+        pods = [pod for pod in others if deleting.get(pod.metadata.uid, 0.0) <= now]
+        yield from (Delete(pod, Reason.PODS_CHANGE, text) for pod in pods)
+        if pods:
+            yield Differ(mixed, again=True)
 
 
 def _patience(known: Differing) -> float:

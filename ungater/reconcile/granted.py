@@ -37,11 +37,11 @@ from kube.objects import Pod, PodClaimStatus, PodSpec
 from kube.pods.device_claims import claims_in_words, made_of_templates
 from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
-from ungater.model.actions import ReconcileContext
 from ungater.model.conditions import WantedCondition, nothing_held
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import ReconcileContext
 
 
 class Barred(msgspec.Struct, frozen=True):

@@ -26,12 +26,19 @@ from engine.reasons import Reason
 from kube.objects import Pod, controller_of
 from ungater.model import conditions as names
 from ungater.model import unstarted as unstarted_pods
-from ungater.model.actions import Evict, Instruction, LeaveOut, NotStarted, ReconcileContext, RequeueAfter
-from ungater.model.conditions import WantedCondition, shorten
+from ungater.model.actions import (
+    Action,
+    Evict,
+    LeaveOut,
+    NotStarted,
+    RequeueAfter,
+)
+from ungater.model.conditions import shorten
 from ungater.model.job_view import SERVICES
 from ungater.model.pod_slots import PodSetSlots, Tally
 from ungater.model.unscheduled import Unscheduled
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import ReconcileContext
 
 NOMINATED: Final = 60.0  # seconds for pods for which others go
 MOVES: Final = 6  # refusals in a row after which it is placed anew rather than moved on
@@ -91,12 +98,12 @@ def _made_again(pod: Pod) -> bool:
 
 def left_out(
     entry: WorkloadEntry, late: Late, lost: Mapping[str, Sequence[int]], rules: ReconcileContext, now: float
-) -> list[Instruction]:
+) -> list[Action]:
     """Whose nodes are to be left out from now on, and when to look again.
 
     ``lost``: by pod set, slots that are lost for another reason.
     """
-    done: list[Instruction] = []
+    done: list[Action] = []
     pods = [
         pod
         for uid, pod in late.items()
@@ -140,8 +147,7 @@ def evicted(entry: WorkloadEntry, late: Late, rules: ReconcileContext, now: floa
     else:
         return None
     text = shorten(f"{message_of(entry, late)}; {why}; all of its pods are placed again")
-    wanted = WantedCondition(names.EVICTED, True, Reason.SCHEDULER_REFUSED, text)
-    return Evict((wanted,), Reason.SCHEDULER_REFUSED, text)
+    return Evict(Reason.SCHEDULER_REFUSED, text)
 
 
 def _ran(entry: WorkloadEntry) -> bool:
@@ -184,7 +190,7 @@ def kept_it_from_running(entry: WorkloadEntry) -> tuple[Pod, ...]:
     return tuple(sorted(found, key=lambda pod: pod.metadata.name))
 
 
-def not_started(entry: WorkloadEntry, now: float) -> list[Instruction]:
+def not_started(entry: WorkloadEntry, now: float) -> list[Action]:
     """What is done about them at first: they count against their node, and their events are asked for."""
     if not entry.unstarted:
         return []

@@ -26,11 +26,17 @@ import msgspec
 from engine.reasons import Reason
 from kube.objects import condition
 from ungater.model import conditions as names
-from ungater.model.actions import DoubtNamespace, Evict, Instruction, MissingPods, RequeueAfter, Shorten
-from ungater.model.conditions import WantedCondition
+from ungater.model.actions import (
+    Action,
+    DoubtNamespace,
+    Evict,
+    RequeueAfter,
+    Shorten,
+)
 from ungater.model.job_view import PodSetView
 from ungater.model.pods_seen import PodsSeen
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import MissingPods
 
 DOUBT = 3600.0  # seconds for which workloads of a namespace without a queue are placed only once all their pods exist
 
@@ -155,7 +161,7 @@ def _lacking_pods(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
         yield _Lack(name, one.need, one.there, one.seen_at + left, one.never)
 
 
-def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instruction]:
+def give_up_missing(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Action]:
     """What is to be done about the pods that are missing from a workload that holds something, and is to run."""
     lacking = list(_lacking_pods(entry, limits))
     late = [one for one in lacking if one.due <= now and entry.late.get(one.name, one.need) > one.there]
@@ -166,12 +172,12 @@ def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instru
         return [RequeueAfter(soonest - now)] if soonest is not None else []
     # A tenant without a queue could hold nodes for nothing, one job
     # after the other; a queue's quota bounds that by itself.
-    doubt: list[Instruction] = [DoubtNamespace()] if not entry.job.queue and any(one.never for one in late) else []
+    doubt: list[Action] = [DoubtNamespace()] if not entry.job.queue and any(one.never for one in late) else []
     if not there:
         text = message(entry, limits)
         return [
             *doubt,
-            Evict((WantedCondition(names.EVICTED, True, Reason.PODS_MISSING, text),), Reason.PODS_MISSING, text),
+            Evict(Reason.PODS_MISSING, text),
         ]
     # The look after this one gives the slots back: it sees the counts that are wanted from now on.
     return [*doubt, Shorten({one.name: one.there for one in late}), RequeueAfter(0.0)]

@@ -18,7 +18,7 @@ Rules
 - One whose Workload is written again is moved too, where pods of it are in no slot: they may have been on their way.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -26,7 +26,12 @@ from engine.reasons import Reason
 from kube.objects import Pod, condition, controller_of, is_true
 from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
-from ungater.model.actions import EvictMoved, GiveUpMove, Instruction, WriteConditions
+from ungater.model.actions import (
+    Action,
+    EvictMoved,
+    GiveUpMove,
+    WriteConditions,
+)
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import SERVICES, JobView, PodSetView, is_job
 from ungater.model.pod_slots import PodSetSlots, Tally, finished
@@ -45,29 +50,28 @@ def makes_way(entry: WorkloadEntry) -> bool:
     return under_way(entry) and any(map(_ends, entry.pods.values()))
 
 
-def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
+def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> Iterator[Action]:
     """Evict who is to go, or give it up in time; nobody is left and all are up: say that it is over.
 
     ``counted``: by pod set.
     """
     pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
+    pods.sort(key=lambda pod: pod.metadata.name)
     ending = tuple([pod for name, count in counted.items() for pod in _ending(entry, name, count)])
+    leaving = any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items())
+    coming = any(count.waiting or sum(count.unbound) for count in counted.values())
     if pods:
-        pods.sort(key=lambda pod: pod.metadata.name)
         one = not as_one(entry) and not all(is_job(controller_of(pod.metadata)) for pod in pods)
         if one and not _all_ready(entry):  # the last one's successor is not there yet
-            return [GiveUpMove(tuple(pods), ending, "the pods that replace those before them are not ready")]
-        why = f"{entry.job.called} is moved: {_moving_reason(entry)}"
-        return [EvictMoved(tuple([(pod, why) for pod in pods]), one, ending)]
-    if ending:
-        return [GiveUpMove((), ending, "they take long to stop")]
-    if any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items()):
-        return []
-    if any(count.waiting or sum(count.unbound) for count in counted.values()) or not _all_ready(entry):
-        return []
-    return [
-        WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, f"it was moved: {_moving_reason(entry)}"),))
-    ]
+            yield GiveUpMove(tuple(pods), ending, "the pods that replace those before them are not ready")
+        else:
+            why = f"{entry.job.called} is moved: {_moving_reason(entry)}"
+            yield EvictMoved(tuple([(pod, why) for pod in pods]), one, ending)
+    elif ending:
+        yield GiveUpMove((), ending, "they take long to stop")
+    elif not leaving and not coming and _all_ready(entry):
+        text = f"it was moved: {_moving_reason(entry)}"
+        yield WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, text),))
 
 
 def _ending(entry: WorkloadEntry, name: str, counted: Tally) -> list[Pod]:
@@ -150,7 +154,7 @@ def astray(entry: WorkloadEntry, mark: str) -> bool:
     return any(count < 0 for count in left.values())
 
 
-def ended(entry: WorkloadEntry) -> list[Instruction]:
+def ended(entry: WorkloadEntry) -> list[Action]:
     """One that holds nothing is not moved any more."""
     if not under_way(entry):
         return []

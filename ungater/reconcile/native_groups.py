@@ -20,20 +20,26 @@ from math import inf
 
 from engine.reasons import Reason
 from kube.objects import Pod
-from ungater.model import conditions as names
-from ungater.model.actions import EmitEvent, Evict, HoldUp, Instruction, ReconcileContext, RequeueAfter, Ungate
-from ungater.model.conditions import WantedCondition
+from ungater.model.actions import (
+    Action,
+    EmitEvent,
+    Evict,
+    HoldUp,
+    RequeueAfter,
+    Ungate,
+)
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import nominated_nodes
+from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.moves import makes_way
 
 PATIENCE = 300.0  # seconds, where the settings have no time for pods that lost their place
 
 
 def hold_groups_together(
-    entry: WorkloadEntry, steps: Sequence[Instruction], rules: ReconcileContext, now: float
-) -> list[Instruction]:
+    entry: WorkloadEntry, steps: Sequence[Action], rules: ReconcileContext, now: float
+) -> list[Action]:
     """The steps for a workload without those that would let go a part of a group; and what is done about that."""
     going = {one.pod.metadata.uid: one.pod for one in steps if isinstance(one, Ungate)}
     have_place = [*going.values(), *_on_their_way(entry, rules)]
@@ -61,8 +67,8 @@ def hold_groups_together(
 
 
 def _keep_groups(
-    entry: WorkloadEntry, steps: Iterable[Instruction], held_up: Collection[str], rules: ReconcileContext
-) -> Iterator[Instruction]:
+    entry: WorkloadEntry, steps: Iterable[Action], held_up: Collection[str], rules: ReconcileContext
+) -> Iterator[Action]:
     """The steps without those that let go pods of groups that are held up; the room of these may be kept meanwhile."""
     for one in steps:
         # A patch that was sent before is sent again all the same: its pod may be without the gate already.
@@ -91,7 +97,7 @@ def _ending(group: str, rules: ReconcileContext) -> Pod | None:
     return min(found, key=lambda pod: pod.metadata.name, default=None)
 
 
-def _tell_of_ending(ends: Mapping[str, Pod]) -> Iterable[Instruction]:
+def _tell_of_ending(ends: Mapping[str, Pod]) -> Iterable[Action]:
     for group, pod in ends.items():
         text = (
             f"its new pods stay gated until pod {pod.metadata.name} on node {pod.spec.node_name} has ended: "
@@ -138,7 +144,7 @@ def _evicted(
         f"{waiting[_group(pod)].metadata.name} of PodGroup {pod.spec.pod_group}, which has none: kube-scheduler binds "
         "all pods of a group or none, so they are placed again together"
     )
-    return Evict((WantedCondition(names.EVICTED, True, Reason.POD_GROUP_HELD, text),), Reason.POD_GROUP_HELD, text)
+    return Evict(Reason.POD_GROUP_HELD, text)
 
 
 def _patience(rules: ReconcileContext) -> float:

@@ -25,12 +25,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from crds.constants import Keys
 from kube.objects import Pod
-from ungater.model.actions import Instruction, NominateNode, ReconcileContext, RequeueAfter, Ungate
+from ungater.model.actions import (
+    Action,
+    NominateNode,
+    RequeueAfter,
+    Ungate,
+)
 from ungater.model.nominated_node import AT_ONCE
 from ungater.model.pod_set_slices import layers_of
 from ungater.model.pod_slots import PodSetSlots, assign, finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted
+from ungater.reconcile.context import ReconcileContext
 
 
 def in_slot(entry: WorkloadEntry, pod: Pod, index: int, keys: Keys) -> list[NominateNode]:
@@ -81,7 +87,7 @@ def before_admission(
                 yield from _nominate_node(pod, slots, index, rules.keys)
 
 
-def settled(entry: WorkloadEntry, steps: list[Instruction], rules: ReconcileContext, now: float) -> list[Instruction]:
+def settled(entry: WorkloadEntry, steps: list[Action], rules: ReconcileContext, now: float) -> list[Action]:
     """The steps with those nominations alone that are to be written now, first: others wait for the room."""
     kept = {one.pod.metadata.uid: one.node for one in steps if isinstance(one, NominateNode)}
     going = {one.pod.metadata.uid: one for one in steps if isinstance(one, Ungate)}

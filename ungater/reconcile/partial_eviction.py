@@ -13,10 +13,16 @@ from crds.constants import DEFAULT_DOMAIN, Keys
 from kube.objects import Pod, controller_of, key
 from kube.pods import convert
 from queueing.model import OutsidePod
-from ungater.model.actions import EvictSome, Instruction, Losing, ReconcileContext, RequeueAfter, Shrink
+from ungater.model.actions import (
+    Action,
+    EvictSome,
+    RequeueAfter,
+    Shrink,
+)
 from ungater.model.conditions import moment
 from ungater.model.pod_slots import finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import Losing, ReconcileContext
 
 MIRROR = "kubernetes.io/config.mirror"  # on pods that stand for static ones
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -52,7 +58,7 @@ def outside(pod: Pod) -> OutsidePod:
     )
 
 
-def lost(entry: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: float) -> list[Instruction]:
+def lost(entry: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: float) -> list[Action]:
     """Evict the pods in some domains; once they are gone, store the admission without the slots there."""
     slots, keys = entry.slots, rules.keys
     if slots is None:

@@ -4,7 +4,7 @@ Rules
 - No pod is ungated unless ``entry.slots`` is set, which happens only after the admission was stored.
 - Never more pods in a slice than its count: only free slots are given, and an expectation holds its slot.
 - Whatever keeps a pod gated is said on the Workload; what somebody has to mend is an event too.
-- The same entry gives the same instructions, in the same order.
+- The same entry gives the same actions, in the same order.
 - What has a Workload has a life (`ungater.reconcile.lifecycle`): it is admitted, and evicted. A job with a queue is
   unsuspended and suspended by us too; one without a queue is as its user has it.
 """
@@ -17,18 +17,16 @@ from crds.request import RequestError
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Pod, condition, is_true
-from queueing.lifecycle import ON_HOLD
 from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.jobs.pod_group import GONE
 from ungater.model import conditions as names
 from ungater.model.actions import (
+    Action,
     Create,
     Delete,
     Dequeue,
     EmitEvent,
     FreeCapacity,
-    Instruction,
-    ReconcileContext,
     Release,
     Remove,
     RequeueAfter,
@@ -38,12 +36,14 @@ from ungater.model.actions import (
 )
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import JobView
+from ungater.model.life import ON_HOLD
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import as_made, lifecycle, nominated_nodes
+from ungater.reconcile import as_made, life_seen, lifecycle, nominated_nodes
+from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
-from ungater.reconcile.ungating import waits
+from ungater.reconcile.said import waits
 
 # The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
@@ -52,8 +52,8 @@ OWNERS = 4  # pods that a group's Workload is to belong to at least, where there
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
 
 
-def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Instruction]:
-    """The instructions for one job, in the order in which they are to be carried out. Changes nothing.
+def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Action]:
+    """The actions for one job, in the order in which they are to be carried out. Changes nothing.
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
     """
@@ -61,71 +61,75 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
     return nominated_nodes.settled(entry, steps, rules, now) if rules.nominates else steps
 
 
-def _said_again(entry: WorkloadEntry) -> list[Instruction]:
+def _said_again(entry: WorkloadEntry) -> list[Action]:
     """Conditions that nothing of the above changes hold for the Workload as it is now: `kubectl wait` asks for that."""
     observed = entry.observed
     again = names.outdated(observed.conditions, observed.generation) if observed is not None else ()
     return [WriteConditions(again, delay=SOON)] if again else []
 
 
-def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> Iterator[Action]:
     owner = entry.job
     if owner.over or (entry.removing and entry.observed is not None):
-        return _finish_job(entry, rules, wall)
+        yield from _finish_job(entry, rules, wall)
     # Asked before there is a Workload: a job that is not ours gets none.
-    if (told := left_alone(entry, rules.keys)) is not None:
-        return _left_to_others(entry, told, rules, now, wall)
-    if entry.observed is None:
-        return _made_again(entry, rules, now)
-    if entry.admission is None and entry.observed.admission is None:
-        stranded = list(_stranded(entry, rules, now))
-        if held_up := _held_up(entry, rules, now, wall):
-            return [*stranded, *held_up]
+    elif (told := left_alone(entry, rules.keys)) is not None:
+        yield from _left_to_others(entry, told, rules, now, wall)
+    elif entry.observed is None:
+        yield from _made_again(entry, rules, now)
     else:
-        stranded = []
-    if owner.suspended and not owner.queue:
-        return _suspended(entry, rules, now, wall)
-    return [*stranded, *_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
+        holds = entry.admission is not None or entry.observed.admission is not None
+        stranded = [] if holds else list(_stranded(entry, rules, now))
+        if not holds and (held_up := list(_held_up(entry, rules, now, wall))):
+            yield from (*stranded, *held_up)
+        elif owner.suspended and not owner.queue:
+            yield from _suspended(entry, rules, now, wall)
+        else:
+            yield from (*stranded, *_misled(entry, rules, now), *lifecycle.follow_life(entry, rules, now, wall))
+            yield from _adopted(entry)
 
 
-def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Action]:
     """Its Workload is made, at once or after a pause where others delete it over and over: each time costs writes.
 
     Where somebody waits until it has gone, it is told so by its Workload, and goes step by step. One whose Workload is
     deleted before the next step goes without: else nobody could ever have its room.
     """
     if entry.evict is not None and entry.admission is not None and entry.writes.deleted_often:
-        return [lifecycle.end_without_workload(entry, entry.evict.message, rules), Create()]
+        yield lifecycle.end_without_workload(entry, entry.evict.message, rules)
     # The Workload of a victim is made at once: each step of its
     # eviction is written there, and somebody waits for its room.
     left = entry.writes.create_in(now) if entry.evict is None else 0.0
     if left <= 0:
-        return [Create()]
-    message = f"its Workload was deleted, or given to another owner, several times: it is created again in {left:.0f} s"
-    return [
-        Dequeue(),
-        EmitEvent("Warning", Reason.BACKING_OFF, "Admit", message, once="deleted over and over"),
-        RequeueAfter(left),
-    ]
+        yield Create()
+    else:
+        text = (
+            f"its Workload was deleted, or given to another owner, several times: it is created again in {left:.0f} s"
+        )
+        yield Dequeue()
+        yield EmitEvent("Warning", Reason.BACKING_OFF, "Admit", text, once="deleted over and over")
+        yield RequeueAfter(left)
 
 
-def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
-    """What is done about one that can be given nothing as it is; [] where it can."""
+def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> Iterator[Action]:
+    """What is done about one that can be given nothing as it is; nothing where it can."""
     if entry.observed is not None and entry.observed.queue and not entry.job.queue:
-        return [Dequeue(), UpdateSpec()]  # it left its queue: whatever it waits for, its Workload names none
-    made = as_made.compared(entry, rules)
-    if made.taken is not None:
-        return [made.taken]
-    if made.mixed:
-        told = waits(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)
-        return [Dequeue(), *told, *as_made.made_again(entry, made.mixed, rules, now)]
-    if (why := why_not_placed(entry, rules)) is not None:
-        return [Dequeue(), *waits(entry, *why, now)]
-    missing = awaited(entry, doubted=rules.doubted(entry.job.namespace, now), wall=wall)
-    if missing is None:
-        return []
-    again = [RequeueAfter(missing.left)] if missing.left is not None else []
-    return [Dequeue(), *waits(entry, missing.reason, missing.message, now), *again]
+        yield Dequeue()
+        yield UpdateSpec()  # it left its queue: whatever it waits for, its Workload names none
+    elif (made := as_made.compared(entry, rules)).taken is not None:
+        yield made.taken
+    elif made.mixed:
+        yield Dequeue()
+        yield from waits(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)
+        yield from as_made.made_again(entry, made.mixed, rules, now)
+    elif (why := why_not_placed(entry, rules)) is not None:
+        yield Dequeue()
+        yield from waits(entry, *why, now)
+    elif missing := awaited(entry, doubted=rules.doubted(entry.job.namespace, now), wall=wall):
+        yield Dequeue()
+        yield from waits(entry, missing.reason, missing.message, now)
+        if missing.left is not None:
+            yield RequeueAfter(missing.left)
 
 
 def _stranded(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Delete]:
@@ -154,7 +158,7 @@ def _stranded(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iter
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
-def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Instruction]:
+def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Action]:
     """Pods of a LeaderWorkerSet that were let go for one of its name that it replaced; their controller makes others.
 
     They tell its name alone, so until the watch tells of the new one they are taken for the old one's. Pods that are
@@ -180,7 +184,7 @@ def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterat
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
-def _adopted(entry: WorkloadEntry) -> list[Instruction]:
+def _adopted(entry: WorkloadEntry) -> list[Action]:
     """What keeps the Workload of a pod group from being collected while pods of the group are there.
 
     It was made when the first of them were there, and they are replaced one by one.
@@ -190,23 +194,24 @@ def _adopted(entry: WorkloadEntry) -> list[Instruction]:
     return [UpdateOwners()] if owners < min(OWNERS, len(members)) else []
 
 
-def _finish_job(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Instruction]:
+def _finish_job(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> Iterator[Action]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
     observed, over = entry.observed, entry.job.over
-    if (over == GONE or entry.removing) and observed is not None:
-        return [Dequeue(), Remove(), FreeCapacity()]  # other pods may come, and would find what is stored
-    done: list[Instruction] = [Dequeue(), FreeCapacity()]
-    if over in {"Deleted", GONE} or observed is None:
-        return done
-    found = condition(observed.conditions, names.FINISHED)
-    if found is None or found.status != "True":
-        message = entry.job.outcome or f"{entry.job.kind} {entry.job.name} is {over.lower()}"
-        return [*done, WriteConditions((WantedCondition(names.FINISHED, True, _OUTCOMES[over], message),), delay=SOON)]
-    retention, since = rules.life.retention, names.moment(found.last_transition_time)
-    if retention is None or since is None:
-        return done
-    left = since + retention - wall
-    return [*done, RequeueAfter(left) if left > 0 else Remove()]
+    gone = over == GONE or entry.removing
+    yield Dequeue()
+    if gone and observed is not None:
+        yield Remove()  # other pods may come, and would find what is stored
+    yield FreeCapacity()
+    if observed is not None and not gone and over != "Deleted":
+        found = condition(observed.conditions, names.FINISHED)
+        finished_at = names.true_since(observed.conditions, names.FINISHED)
+        if found is None or found.status != "True":
+            message = entry.job.outcome or f"{entry.job.kind} {entry.job.name} is {over.lower()}"
+            wanted = WantedCondition(names.FINISHED, True, _OUTCOMES[over], message)
+            yield WriteConditions((wanted,), delay=SOON)
+        elif rules.life.retention is not None and finished_at is not None:
+            left = finished_at + rules.life.retention - wall
+            yield RequeueAfter(left) if left > 0 else Remove()
 
 
 def held_back(entry: WorkloadEntry, keys: Keys) -> bool:
@@ -238,24 +243,28 @@ def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
 
 def _left_to_others(
     entry: WorkloadEntry, told: EmitEvent, rules: ReconcileContext, now: float, wall: float
-) -> list[Instruction]:
+) -> Iterator[Action]:
     """One that is not ours to place keeps what it got when it was, as long as a pod has it and it is not evicted.
 
     A user can take the request and the queue off a pod that runs: else that would keep it from being a victim.
     """
+    yield Dequeue()
+    yield told
     if entry.admission is None or entry.left or any(_stays(pod, entry, rules.keys) for pod in entry.pods.values()):
-        return [Dequeue(), told, *_evicted_all_the_same(entry, rules, now, wall)]
-    gives = Release(names.nothing_held(told.reason, told.message)) if entry.observed is not None else FreeCapacity()
-    return [Dequeue(), told, gives]
+        yield from _evicted_all_the_same(entry, rules, now, wall)
+    elif entry.observed is not None:
+        yield Release(names.nothing_held(told.reason, told.message))
+    else:
+        yield FreeCapacity()
 
 
-def _evicted_all_the_same(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
-    """What ends an admission of which only pods that still run are left, where it is to end; [] elsewhere."""
-    if entry.admission is None or not lifecycle.is_ending(entry):
-        return []
-    if entry.observed is None:
-        return [lifecycle.end_without_workload(entry, entry.evict.message if entry.evict is not None else "", rules)]
-    return lifecycle.decide(entry, rules, now, wall)
+def _evicted_all_the_same(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> Iterator[Action]:
+    """What ends an admission of which only pods that still run are left, where it is to end; nothing elsewhere."""
+    ends = entry.admission is not None and life_seen.is_ending(entry)
+    if ends and entry.observed is None:
+        yield lifecycle.end_without_workload(entry, entry.evict.message if entry.evict is not None else "", rules)
+    elif ends:
+        yield from lifecycle.follow_life(entry, rules, now, wall)
 
 
 def why_not_placed(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
@@ -302,7 +311,7 @@ def suspended_in_words(owner: JobView) -> str:
     return f"{owner.called} is suspended: {until}"
 
 
-def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> Iterator[Action]:
     message = suspended_in_words(entry.job)
     wanted = [WantedCondition(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
     observed = entry.observed
@@ -311,12 +320,14 @@ def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: 
         for type_ in (names.ADMITTED, names.PODS_READY)
         if observed is not None and is_true(observed.conditions, type_)
     )
+    yield Dequeue()
     if entry.admission is None and (observed is None or observed.admission is None):
-        return [Dequeue(), WriteConditions(tuple(wanted), delay=SOON)]
-    if any(_stays(pod, entry, rules.keys) for pod in entry.pods.values()):
+        yield WriteConditions(tuple(wanted), delay=SOON)
+    elif any(_stays(pod, entry, rules.keys) for pod in entry.pods.values()):
         # It may be resumed before its controller has seen this, and then they just go on.
-        return [Dequeue(), *_evicted_all_the_same(entry, rules, now, wall)]
-    return [Dequeue(), Release(tuple(wanted))]
+        yield from _evicted_all_the_same(entry, rules, now, wall)
+    else:
+        yield Release(tuple(wanted))
 
 
 def _stays(pod: Pod, entry: WorkloadEntry, keys: Keys) -> bool:

@@ -3,39 +3,28 @@
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from engine.model import Amounts
 from engine.reasons import Reason
 from ungater.model import conditions as names
 from ungater.model.actions import (
+    Action,
     Dequeue,
     Enqueue,
     EvictSome,
-    Instruction,
-    ReconcileContext,
     Release,
     RequeueAfter,
     Shrink,
     ShrinkLater,
     UpdateSpec,
 )
-from ungater.model.job_view import PodSetView
-from ungater.model.pod_slots import PodSetSlots, Tally, surplus
+from ungater.model.pod_slots import Tally, surplus
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted
+from ungater.reconcile.context import ReconcileContext
 
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
-
-
-def _spec_update(entry: WorkloadEntry) -> list[Instruction]:
-    """The Workload's counts follow the job's, except where the job has fewer pods because only those were admitted."""
-    observed, full = entry.observed, tuple([pod_set.full for pod_set in entry.job.pod_sets])
-    if observed is None or observed.counts == full or len(observed.counts) != len(full):
-        return []
-    if observed.least and len(full) == 1 and observed.least <= full[0] < observed.counts[0]:
-        return []
-    return [UpdateSpec()]
 
 
 def resize(
@@ -44,18 +33,27 @@ def resize(
     asked: Mapping[str, Amounts],
     now: float,
     rules: ReconcileContext,
-) -> list[Instruction]:
+) -> list[Action]:
     """More pods, or more for each, are asked for; what fewer of them leave is given back."""
+    observed, full = entry.observed, tuple([pod_set.full for pod_set in entry.job.pod_sets])
+    counts = observed.counts if observed is not None else full
+    # The Workload's counts follow the job's, except where the job has fewer pods because only those were admitted.
+    fewer = observed is not None and observed.least and len(full) == 1 and observed.least <= full[0] < counts[0]
+    update = [UpdateSpec()] if counts != full and len(counts) == len(full) and not fewer else []
     outsiders = rules.outsiders(entry)
     wish = Enqueue(asked=asked) if entry.growing or asked else Dequeue()
     evict = [EvictSome(outsiders)] if outsiders else []
-    return [*_spec_update(entry), wish, *evict, *give_back(entry, counted, now, rules)]
+    return [*update, wish, *evict, *give_back(entry, counted, now, rules)]
 
 
-def give_back(
-    entry: WorkloadEntry, counted: Mapping[str, Tally], now: float, rules: ReconcileContext
-) -> list[Instruction]:
+def give_back(entry: WorkloadEntry, counted: Mapping[str, Tally], now: float, rules: ReconcileContext) -> list[Action]:
     """What fewer pods leave, one pod set after the other."""
+    first = next(_smaller(entry, counted, rules), None)
+    return list(_shrink(entry, first, now)) if first is not None else []
+
+
+def _smaller(entry: WorkloadEntry, counted: Mapping[str, Tally], rules: ReconcileContext) -> Iterator[Shrink]:
+    """What pod sets are to keep that need less than they have."""
     wrong = entry.job.wrong is not None
     for pod_set in entry.job.pod_sets:
         # Of these two it is known all the same: pods that did not come in time, and pods of another queue.
@@ -70,37 +68,27 @@ def give_back(
             # No slot that a pod holds is in `give`, so the smaller admission is true the moment it is stored.
             smaller = slots.without_slots(give)
             if give:
-                return _shrink(entry, pod_set, smaller, smaller.total, now)
+                yield Shrink(smaller, smaller.total, pod_set.name)
         else:
             # Without slots, quota is all that is held: as long as a pod exists it is paid for, wanted or not.
             keep = max(wanted, entry.count_existing(pod_set))
             if keep < entry.admitted(pod_set.name):
-                return _shrink(entry, pod_set, None, keep, now)
+                yield Shrink(None, keep, pod_set.name)
     for pod_set in entry.job.pod_sets if not wrong else ():
         if (less := granted.less(entry, pod_set, rules)) is not None:
-            held, count = entry.slots_in.get(pod_set.name), entry.admitted(pod_set.name)
             # The counts stay: only what is granted to each pod gets smaller.
-            return _shrink(entry, pod_set, held, count, now, less)
-    return []
+            yield Shrink(entry.slots_in.get(pod_set.name), entry.admitted(pod_set.name), pod_set.name, less)
 
 
-def _shrink(  # noqa: PLR0917  (what is to be left of whom, and the clock)
-    entry: WorkloadEntry,
-    pod_set: PodSetView,
-    slots: PodSetSlots | None,
-    count: int,
-    now: float,
-    asks: Amounts | None = None,
-) -> list[Instruction]:
+def _shrink(entry: WorkloadEntry, shrink: Shrink, now: float) -> Iterator[Action]:
+    others = sum(entry.admitted(other.name) for other in entry.job.pod_sets if other.name != shrink.pod_set)
     if entry.shrink_at is None:
-        return [ShrinkLater()]
-    if entry.shrink_at > now:
-        return [RequeueAfter(entry.shrink_at - now)]  # another look came first
-    others = sum(entry.admitted(other.name) for other in entry.job.pod_sets if other is not pod_set)
+        yield ShrinkLater()
+    elif entry.shrink_at > now:
+        yield RequeueAfter(entry.shrink_at - now)  # another look came first
     # Something is left to be admitted. Where nothing is, the admission ends as a whole below.
-    if count or others or entry.growing:
-        return [Shrink(slots, count, pod_set.name, asks)]
-    if entry.job.queue and entry.job.full:
-        return []  # all its pods have finished: it ends soon. Or it keeps its quota for the pods to come
-    message = "the job asks for no pods now (parallelism 0)"
-    return [Release(names.nothing_held(Reason.PENDING, message))]
+    elif shrink.count or others or entry.growing:
+        yield shrink
+    # All its pods have finished, and it ends soon; or it keeps its quota for the pods to come.
+    elif not (entry.job.queue and entry.job.full):
+        yield Release(names.nothing_held(Reason.PENDING, "the job asks for no pods now (parallelism 0)"))

@@ -11,9 +11,9 @@ import msgspec
 
 from engine.reasons import Reason
 from kube.objects import Pod
-from ungater.model.actions import PodChoice
 from ungater.model.pod_slots import PodSetSlots, Tally
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import PodChoice
 
 
 class VolumeSlots(msgspec.Struct, frozen=True):

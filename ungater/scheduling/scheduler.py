@@ -15,7 +15,6 @@ from engine.reasons import Reason, Short
 from engine.results import Refusal
 from kube.errors import KubeError
 from kube.events import EventRecorder
-from queueing import lifecycle
 from queueing.cycle.cycle import DETAILS, Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
 from queueing.moves import NO_MOVES, MoveRules
@@ -24,6 +23,7 @@ from queueing.queues.rotation import Rotation, of_namespace
 from ungater.cache.cache import Cache
 from ungater.metrics import ControllerMetrics
 from ungater.model import conditions
+from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
@@ -246,7 +246,7 @@ class Scheduler:
             if other is None:
                 continue
             if not victim.domains:
-                other.evict_for(lifecycle.preempted(victim.reason, plan.message_to(victim)))
+                other.evict_for(Evict(Reason.PREEMPTED, plan.message_to(victim), victim.reason))
             elif (losing := self._cache.reservations.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
                 emit(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
@@ -263,7 +263,7 @@ class Scheduler:
             self._cache.admissions.forget_assumed(entry)
             self.drop_nomination(Waiting(evict.key, evict.reason, evict.message))
             return
-        entry.evict_for(lifecycle.EvictStep(reason=evict.reason, message=evict.message))
+        entry.evict_for(Evict(evict.reason, evict.message))
         self._requeue(entry.id, 0.0)
 
     def drop_nomination(self, gone: Waiting) -> None:

@@ -46,7 +46,7 @@ from queueing.queues.eviction_units import orphan
 from ungater import assembly, controller
 from ungater.assembly import assemble
 from ungater.controller import Controller
-from ungater.executor import lifecycle
+from ungater.executor import eviction
 from ungater.kueue import bridge
 from ungater.metrics import ControllerMetrics
 from ungater.numa import node_backoff
@@ -533,7 +533,7 @@ def fewer_tasks() -> Iterator[None]:
         patch.object(assembly, "EVICTIONS", 3),
         patch.object(bridge, "WORKERS", 1),
         # These are forgotten in a restart, which then differs.
-        patch.object(lifecycle, "SPARED", 20.0),
+        patch.object(eviction, "SPARED", 20.0),
         patch.object(node_backoff, "LONG_AT_MOST", 60.0),
         patch.object(let_go, "LONGEST_PAUSE", 60.0),  # as all limits of time it ends before things are at rest
     ):

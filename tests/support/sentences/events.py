@@ -18,16 +18,17 @@ from support.sentences.golden import Golden
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Condition
-from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
 from ungater.model import actions as i
-from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, REQUEUED, timestamp
+from ungater.model.conditions import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED, timestamp
 from ungater.model.held_pods import HeldPod
+from ungater.model.life import Check, CheckVerdict, Evicted, Life, LifeRules
 from ungater.model.unscheduled import Unscheduled
 from ungater.model.unstarted import Unstarted
 from ungater.model.workload_entry import PlacementMismatch, Refused
 from ungater.numa import device_turns
-from ungater.reconcile import as_made, granted, let_go, messages, missing_pods, pods_ready, reconcile
+from ungater.reconcile import as_made, granted, let_go, lifecycle, messages, missing_pods, pods_ready, reconcile
+from ungater.reconcile.context import MissingPods
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.volume_slots import VolumeSlots
 from ungater.reconcile.volume_slots import message_of as of_volumes
@@ -85,20 +86,20 @@ def at(name, node="n1", **more):
 
 
 GOLDEN.section("a workload's life")
-LIFE = lifecycle.Life(key="ns/job-train", reserved_at=0.0, admitted_at=0.0, suspended=False, started=True, wanted=4)
+LIFE = Life(reserved_at=0.0, admitted_at=0.0, suspended=False, started=True, wanted=4)
 
 
 def lived(rules=None, **more):
     life = msgspec.structs.replace(LIFE, **more)
-    found = lifecycle.decide(life, rules or lifecycle.LifeRules(), 1000.0)
-    return next(one for one in found if getattr(one, "message", ""))
+    found = next(iter(lifecycle.live_on(life, rules or LifeRules(), 1000.0)))
+    return found.wanted[0] if isinstance(found, i.WriteConditions) else found
 
 
 def check(state, message=""):
-    return (lifecycle.Check(name="mine", state=state, message=message),)
+    return (Check(name="mine", state=state, message=message),)
 
 
-PENDING, READY, REJECTED = lifecycle.CheckVerdict.PENDING, lifecycle.CheckVerdict.READY, lifecycle.CheckVerdict.REJECTED
+PENDING, READY, REJECTED = CheckVerdict.PENDING, CheckVerdict.READY, CheckVerdict.REJECTED
 
 
 @case
@@ -128,22 +129,13 @@ def one_that_is_deactivated():
 
 @case
 def one_that_waits_in_no_queue():
-    return lived(active=False, reserved_at=None, admitted_at=None, suspended=True, started=False)
+    owner = make_owner(labels={KEYS.queue_name: "team"}, suspend=True)
+    return told(looked_at(make_record(owner, observed=make_known(owner, active=False))), QUOTA_RESERVED)
 
 
 @case
 def one_that_is_suspended_by_hand():
     return lived(suspended=True)
-
-
-@case
-def one_whose_pods_are_ready():
-    return lived(ready=4)
-
-
-@case
-def one_whose_pod_is_ready():
-    return lived(wanted=1, ready=1)
 
 
 @case
@@ -153,12 +145,12 @@ def one_whose_pods_are_not_ready_any_more():
 
 @case
 def one_whose_pods_are_not_ready_in_time():
-    return lived(lifecycle.LifeRules(ready_timeout=300.0), ready=2)
+    return lived(LifeRules(ready_timeout=300.0), ready=2)
 
 
 @case
 def one_that_lost_nodes():
-    return lived(lifecycle.LifeRules(replacement=300.0), lost_at=0.0, ready=4, ready_at=1.0)
+    return lived(LifeRules(replacement=300.0), lost_at=0.0, ready=4, ready_at=1.0)
 
 
 @case
@@ -168,15 +160,14 @@ def one_that_ran_for_long_enough():
 
 @case
 def one_that_was_put_back_too_often():
-    evicted = lifecycle.Evicted(
-        reason=str(Reason.PODS_READY_TIMEOUT), message="2 of 4 pods were ready after 300 seconds", at=0.0
-    )
-    return lived(lifecycle.LifeRules(backoff_limit=3), evicted=evicted, requeues=3, suspended=True)
+    evicted = Evicted(reason=str(Reason.PODS_READY_TIMEOUT), message="2 of 4 pods were ready after 300 seconds", at=0.0)
+    return lived(LifeRules(backoff_limit=3), evicted=evicted, requeues=3, suspended=True)
 
 
 @case
 def one_that_finished():
-    return lived(outcome=Reason.SUCCEEDED)
+    done = {"conditions": [{"type": "Complete", "status": "True"}]}
+    return told(looked_at(make_record(make_owner(status=done))), FINISHED)
 
 
 @case
@@ -237,7 +228,7 @@ def returned(reason, **more):
     owner = make_owner(labels={KEYS.queue_name: "team"}, suspend=True)
     record = admitted(owner=owner, queue="cq", conditions=(*HELD, said(EVICTED, "it was evicted", reason=reason)))
     record.observed = msgspec.structs.replace(record.observed, **more)
-    found = looked_at(record, life=lifecycle.LifeRules(backoff=60.0))
+    found = looked_at(record, life=LifeRules(backoff=60.0))
     return next(one for step in of(i.ClearAdmission, found) for one in step.wanted if one.type == REQUEUED)
 
 
@@ -394,7 +385,7 @@ def lacking(*pods, queue="", **more):
     return record
 
 
-LIMITS = i.MissingPods(60.0, 900.0)
+LIMITS = MissingPods(60.0, 900.0)
 
 
 @case
@@ -563,6 +554,11 @@ def all_pods_are_ready():
 
 
 @case
+def its_pod_is_ready():
+    return is_ready(make_owner(parallelism=1), 1, slots=slot_map(("b/r/n1", 1)))
+
+
+@case
 def one_pod_is_ready_in_other_zones():
     mismatch = PlacementMismatch(at("a"), "n1", "", "other zones")
     return is_ready(make_owner(parallelism=1), 1, slots=slot_map(("b/r/n1", 1)), mismatches={"u": mismatch})
@@ -631,7 +627,7 @@ RING = {"schedulingGroup": {"podGroupName": "ring"}}
 
 def in_ring(*pods, held_up=None, ready=300.0):
     record = admitted(*pods, owner=make_owner(parallelism=6), held_up_since=held_up)
-    life = lifecycle.LifeRules(replacement=ready)
+    life = LifeRules(replacement=ready)
     return looked_at(record, life=life, in_group=lambda _: list(record.pods.values()))
 
 

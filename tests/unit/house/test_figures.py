@@ -20,6 +20,7 @@ DOUBLED_CLASSES = 54  # public names of classes in two modules or more
 ONE_WORD = 0.527  # of all functions
 ONE_CALLER = 0.602  # of private functions
 COMMENTS = 4.0  # of their own line, a hundred lines of code
+EARLY_RETURNS = 46  # of functions in ungater.reconcile that decide about actions
 HIDDEN_KEYS = 16  # texts with NUL inside
 
 
@@ -44,6 +45,12 @@ def test_private_functions_are_no_thoughts_cut_in_two(source):
 
 def test_comments_say_why_where_it_counts(source):
     assert source.comments() >= COMMENTS, "say why where an order matters, events race or a number was measured"
+
+
+def test_what_is_to_be_done_is_decided_by_rules_that_stand_below_each_other(source):
+    actions = [node.name for module, node in source.classes if module == "ungater.model.actions"]
+    found = source.early_returns("ungater.reconcile", ["Action", *actions])
+    assert found <= EARLY_RETURNS, "yield each rule's action from a branch of its own (if, elif, else)"
 
 
 def test_a_key_is_a_type_and_no_text_with_a_secret_end(source):
@@ -74,6 +81,13 @@ def test_shares_are_of_functions_and_callers_in_the_module():
     )
     assert found.one_word() == 0.75
     assert found.one_caller() == 0.5
+
+
+def test_a_return_is_early_unless_it_is_the_last_line_of_a_function():
+    decides = "def f(x) -> list[A]:\n    if x:\n        return [A()]\n    return []\ndef g(x) -> int:\n    return 1\n"
+    yields = "def h(x) -> Iterator[A | B]:\n    if x:\n        return\n    yield A()\n"
+    found = Source({"p.m": decides + yields, "q.m": decides})
+    assert (found.early_returns("p", ["A"]), found.early_returns("p", ["B"])) == (2, 1)
 
 
 def test_comments_at_the_end_of_a_line_and_empty_lines_do_not_count():

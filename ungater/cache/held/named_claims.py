@@ -19,10 +19,10 @@ from engine.model import NodeTerm
 from kube import objects
 from kube.pods.device_claims import DeviceClasses
 from ungater.cache.held.known_claims import MOST_USERS, KnownClaim, claims_named, named_by
-from ungater.model.actions import PodChoice
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import PodChoice
 
 SHARED: Final = "and only pods without other claims, slices and a shared domain can share it"
 

@@ -24,10 +24,10 @@ from kube.pods.limits import MOST_CLAIMS
 from kube.pods.volumes import claims_in, claims_of
 from kube.volumes.binding import NotReady, Storage, VolumeReach, attachable, limit_of
 from ungater.cache.held.job_claims import ClaimLookUps, JobClaims, PodReach, combined
-from ungater.model.actions import PodChoice
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import PodChoice
 
 MOST_NOTED = 1024  # claims and classes for which one job is looked at again
 MOST_PARTS = 256  # of a pod set, by where its pods' own volumes reach; beyond, all pods go where all of them do

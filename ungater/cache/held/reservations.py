@@ -16,20 +16,21 @@ from engine.model import Amounts, PodSet
 from engine.reasons import Reason
 from kube.objects import condition
 from kube.pods import convert
-from queueing import lifecycle, messages, model
+from queueing import messages, model
 from queueing.cycle.elastic import hold_elsewhere
 from queueing.cycle.growth import hold_growth
 from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
 from queueing.queues.queues import Queues
 from ungater.cache.held.device_quota import DeviceQuota
-from ungater.model.actions import Losing
+from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.context import Losing
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
@@ -151,7 +152,7 @@ class Reservations:
         """Who is nominated and waits until this one is gone: the keys of workloads, or of their growth."""
         return [one for one in self.queues.holders.nominated if key in self.queues.entries[one].victims]
 
-    def eviction_message(self, preemptor: str, victim: str) -> lifecycle.EvictStep:
+    def eviction_message(self, preemptor: str, victim: str) -> Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
         entry, other, quotas = self.queues.entries[preemptor], self.queues.entry_of_unit(victim), self.queues.quotas
         ours = entry.queue
@@ -162,9 +163,9 @@ class Reservations:
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
-        return lifecycle.preempted(detail, messages.preempted(self.queues.title_of(preemptor), ours, detail))
+        return Evict(Reason.PREEMPTED, messages.preempted(self.queues.title_of(preemptor), ours, detail), detail)
 
-    def awaited(self, victim: str) -> lifecycle.EvictStep | None:
+    def awaited(self, victim: str) -> Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
         return (

@@ -11,14 +11,13 @@ from engine.model import HOSTNAME_LABEL
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
 from kube.workloads import ObservedStatus, StoredNomination, WorkloadObject
-from queueing import lifecycle
 from queueing.cycle.cycle import cycle
 from queueing.model import order
 from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
 from ungater.model import workload_status
-from ungater.model.actions import Create, Dequeue, EvictPods, FreeCapacity, RequeueAfter
+from ungater.model.actions import Create, Dequeue, Evict, EvictPods, FreeCapacity, RequeueAfter
 from ungater.model.admission import Nomination
 from ungater.model.class_rules import ClassRule
 from ungater.model.job_view import id_of
@@ -409,7 +408,7 @@ def test_a_victim_is_told_by_which_rule(world):
     low = queued(world, "low", 4)
     world.admit(low)
     key = entry_of(world, low).key
-    assert isinstance(world.memory.reservations.eviction_message(key, key), lifecycle.EvictStep)
+    assert isinstance(world.memory.reservations.eviction_message(key, key), Evict)
 
 
 def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(world):
@@ -503,7 +502,7 @@ def test_a_victim_goes_though_its_workload_is_deleted_over_and_over(world):
     record = entry_of(world, job)
     pod = make_pod("p", owner=record.job, at=slot.values, node=slot.node, phase="Running", spec=CPU)
     world.put("pod", pod)
-    record.evict_for(lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, "it goes"))
+    record.evict_for(Evict(Reason.PREEMPTED, "it goes", Reason.IN_CLUSTER_QUEUE))
     record.writes.note_deleted(100.0)
     record.forget_workload()
     assert looked_at(world, record, 100.0) == [Create()], "it is told so first"

@@ -13,6 +13,7 @@ from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.metrics import ControllerMetrics
 from ungater.model.actions import Ungate
+from ungater.model.held_pods import HeldPod
 from ungater.model.job_view import id_of
 
 replace = msgspec.structs.replace
@@ -38,7 +39,8 @@ class Turn:
             pass
         self.entry = self.controller.parts.cache.entries[id_of(job)]
         self.controller.parts.cache.admissions.hold_admission(self.entry, before.admission)
-        self.controller.parts.cache.in_flight.may_go = lambda *_: may_go
+        held = None if may_go else HeldPod(before.slots.slots[0].node, before.job.pod_sets[0].shape, 0.0)
+        self.controller.parts.cache.in_flight.judge_pod = lambda *_: held
         self.node = self.entry.slots.slots[0].node
 
     def ungate(self):

@@ -7,7 +7,8 @@ from support.queued_world import entry_of, filled, queued
 from support.world import World
 
 from clock import SYSTEM
-from ungater.executor.lifecycle import Lifecycle, ReclaimRules
+from ungater.executor.eviction import Eviction, ReclaimRules
+from ungater.executor.start_stop import StartStop
 from ungater.metrics import ControllerMetrics
 from ungater.model.actions import EvictPods
 from ungater.writers.evictor import Blocked
@@ -20,14 +21,13 @@ async def test_it_is_expected_to_go_again_once_the_budget_lets_its_pods_go():
     record, queues = entry_of(world, job), world.memory.queues
     queues.holders.mark_leaving(record.key)
     evictor = unittest.mock.Mock()
-    living = Lifecycle(
-        None,
+    eviction = Eviction(
         world.memory,
         None,
         None,
         evictor,
-        flavors={},
-        keys=KEYS,
+        writes=None,
+        jobs=StartStop(None, world.memory, None, flavors={}, keys=KEYS, recorder=None),
         requeue=unittest.mock.Mock(),
         recorder=None,
         metrics=ControllerMetrics(),
@@ -38,6 +38,6 @@ async def test_it_is_expected_to_go_again_once_the_budget_lets_its_pods_go():
     found = []
     for blocked in (None, Blocked(SYSTEM.monotonic() - 5.0, "its budget"), None):
         evictor.blocked.return_value = blocked
-        await living.evict_pods(record, EvictPods((make_pod("train-0"),), "kube-scheduler refuses its pods"))
+        await eviction.evict_pods(record, EvictPods((make_pod("train-0"),), "kube-scheduler refuses its pods"))
         found.append(queues.holders.going())
     assert found == [[record.key], [], [record.key]]

@@ -19,14 +19,13 @@ from crds.settings import Settings
 from engine.reasons import Reason
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.workloads import ObservedStatus
-from queueing import lifecycle
 from queueing.cycle.cycle import Preempting, cycle
 from queueing.queues.entry import Phase
 from ungater import controller as loops
 from ungater import kinds
 from ungater.assembly import assemble
 from ungater.controller import Controller
-from ungater.executor.lifecycle import Lifecycle, ReclaimRules
+from ungater.executor.start_stop import StartStop
 from ungater.metrics import ControllerMetrics
 from ungater.model import conditions, workload_status
 from ungater.model.actions import Create, Evict, Release, Suspend
@@ -133,25 +132,11 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
     stored = world.stores["workload"][record.key]
     client = Client(lambda: world.put("workload", newer(stored, "9", active=False)), job)
     recorder = unittest.mock.Mock()
-    living = Lifecycle(
-        client,
-        world.memory,
-        None,
-        None,
-        None,
-        flavors={},
-        keys=KEYS,
-        requeue=None,
-        recorder=recorder,
-        metrics=ControllerMetrics(),
-        patience=1.0,
-        reclaim=ReclaimRules(),
-        clock=SYSTEM,
-    )
-    await living.suspend(record, Suspend())
+    jobs = StartStop(client, world.memory, None, flavors={}, keys=KEYS, recorder=recorder)
+    await jobs.suspend_job(record, Suspend())
     assert (record.observed.active, record.writes.busy) == (False, False)
     recorder.event.assert_not_called()  # what it is suspended for is told already
-    await living.suspend(record, Suspend("nobody admitted it"))
+    await jobs.suspend_job(record, Suspend("nobody admitted it"))
     recorder.event.assert_called_once_with(
         job_reference(record), "Warning", Reason.SUSPENDED, "Suspend", "nobody admitted it"
     )
@@ -246,7 +231,7 @@ async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_witho
     record.forget_workload()
     await controller.reconciler.reconcile(record.id)
     assert record.admission is not None, "it keeps what it has"
-    record.evict_for(lifecycle.preempted(Reason.RECLAIMED, "cluster queue b takes back its nominal quota"))
+    record.evict_for(Evict(Reason.PREEMPTED, "cluster queue b takes back its nominal quota", Reason.RECLAIMED))
     for _ in range(8):
         await controller.reconciler.reconcile(record.id)
     assert record.admission is None
@@ -410,7 +395,7 @@ async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controlle
         pass
 
     controller.parts.writer.remove = remove
-    await controller.parts.lifecycle.remove(record)
+    await controller.parts.eviction.remove_workload(record)
     assert record.observed is None
     assert record.id in controller.parts.queue._waiting
 
@@ -430,7 +415,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     memory = controller.parts.cache
     memory.queues.holders.mark_leaving(record.key)
     memory.reservations.preemptors_of = lambda _: [high.key] if plan != "none" else []
-    memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.eviction_message = lambda by, _: Evict(Reason.PREEMPTED, by, Reason.IN_CLUSTER_QUEUE)
 
     async def admission(_namespace, observed, admission, _wanted, **_):
         return msgspec.structs.replace(observed, admission=admission, resource_version="10")
@@ -452,14 +437,14 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
     memory, preemptor = controller.parts.cache, []
     memory.queues.holders.mark_leaving(record.key)
     memory.reservations.preemptors_of = lambda _: preemptor
-    memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.eviction_message = lambda by, _: Evict(Reason.PREEMPTED, by, Reason.IN_CLUSTER_QUEUE)
 
     async def conditions_(_namespace, observed, _wanted, _more=None):
         preemptor.extend(["ns/high"] if planned else [])
         return msgspec.structs.replace(observed, resource_version="10")
 
     controller.parts.writer.conditions = conditions_
-    await controller.parts.lifecycle._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
+    await controller.parts.eviction._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
     assert (record.key in memory.queues.holders.evicting, record.evict is not None) == (planned, planned)
 
 

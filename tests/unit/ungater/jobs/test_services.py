@@ -18,7 +18,7 @@ from kube.informer import Event, EventKind
 from kube.objects import Node, Pod, ResourceFlavor
 from kube.replicas import DESIRED, REVISION, Service, replicas_of_service
 from kube.resources import REPLICA_SETS, STATEFUL_SETS
-from ungater.reconcile.lifecycle import life_of
+from ungater.reconcile.life_seen import read_life
 
 CASE = "statefulset-ordered-required"
 
@@ -109,7 +109,7 @@ def test_pods_that_come_once_others_are_ready_are_not_waited_for_to_be_ready():
     ordered(world)
     (record,) = world.memory.entries.values()
     record.set_view(record.own, msgspec.structs.replace(record.job, queue="q"))
-    assert life_of(record, world.memory.rules).wanted == 1
+    assert read_life(record, world.memory.rules).wanted == 1
 
 
 def test_numbers_that_do_not_start_at_zero_are_ranks_from_the_first_on():

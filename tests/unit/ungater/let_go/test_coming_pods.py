@@ -6,10 +6,10 @@ from support.owned import context, make_known, make_owner, make_pod, make_record
 
 from engine.reasons import Reason
 from kube.objects import Condition, ContainerState, ContainerStatus, WaitingState
-from queueing.lifecycle import LifeRules
 from ungater.let_go.coming_pods import ComingPods
 from ungater.model import actions as i
 from ungater.model.conditions import ADMITTED, PODS_READY
+from ungater.model.life import LifeRules
 from ungater.model.unstarted import PATIENCE, SILENT, UNPREPARED
 from ungater.reconcile.reconcile import reconcile
 

@@ -2,6 +2,7 @@
 
 from support.claims_world import read
 from support.equipped import DRIVER, META, Equipped, gpus, on, request_of
+from support.on_their_way import may_go
 
 from clock import SYSTEM, Clock
 from kube.pods.devices import ResourceClaim
@@ -30,7 +31,7 @@ class Fabric(Equipped):
         return record, self.pod_of(record, f"{name}-0"), next(iter(on(record)))
 
     def may_go(self, one):
-        return self.memory.in_flight.may_go(*one)
+        return may_go(self.memory.in_flight, *one)
 
     def go(self, one):
         record, pod, node = one

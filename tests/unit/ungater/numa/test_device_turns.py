@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from support.claims_world import a_pod, read
 from support.equipped import DRIVER, META, Equipped, on
-from support.on_their_way import NODE, OnTheirWay
+from support.on_their_way import NODE, OnTheirWay, may_go
 from support.owned import KEYS
 
 from clock import SYSTEM, Clock
@@ -294,7 +294,7 @@ def test_after_a_restart_pods_on_their_way_are_known(world):
     (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
     world.comes(first, "", "first", bound=False)
     memory, (record, pod) = world.restarted(), quarter
-    assert not memory.in_flight.may_go(memory.entries[record.id], pod, NODE)
+    assert not may_go(memory.in_flight, memory.entries[record.id], pod, NODE)
     assert not world.may_go(quarter)
     world.now += PATIENCE
     assert world.may_go(quarter)

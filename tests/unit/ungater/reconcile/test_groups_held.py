@@ -6,10 +6,11 @@ from support.owned import KEYS, context, make_admission, make_known, make_owner,
 
 from engine.reasons import Reason
 from kube.objects import Condition
-from queueing import lifecycle
 from ungater.model import actions as i
+from ungater.model import life as lives
 from ungater.model.conditions import ADMITTED, EVICTED, MOVING, QUOTA_RESERVED, timestamp
 from ungater.model.workload_entry import Expectation
+from ungater.reconcile import lifecycle
 from ungater.reconcile.reconcile import reconcile
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
@@ -41,7 +42,7 @@ def look(record, now, strangers=(), *, wall=WALL, ready=None, dead=()):
             if f"{pod.metadata.namespace}/{pod.spec.pod_group}" == group
         ]
 
-    life = lifecycle.LifeRules(replacement=HELD, ready_timeout=ready)
+    life = lives.LifeRules(replacement=HELD, ready_timeout=ready)
     rules = context(life=life, in_group=in_group, dead=lambda node: node in dead)
     found = reconcile(record, rules, now, wall)
     for one in found:
@@ -211,12 +212,11 @@ def test_the_ready_timeout_starts_when_the_last_pod_of_the_group_has_ended():
 
 
 def test_it_comes_back_later_each_time():
-    life = lifecycle.Life(
-        key="w",
+    life = lives.Life(
         reserved_at=1.0,
         admitted_at=1.0,
-        evicted=lifecycle.Evicted(reason=str(Reason.POD_GROUP_HELD), message="m", at=50.0),
+        evicted=lives.Evicted(reason=str(Reason.POD_GROUP_HELD), message="m", at=50.0),
         requeues=2,
     )
-    (found,) = lifecycle.decide(life, lifecycle.LifeRules(backoff=10.0), 60.0)
+    (found,) = lifecycle.live_on(life, lives.LifeRules(backoff=10.0), 60.0)
     assert (found.requeues, found.until) == (3, 90.0)

@@ -146,7 +146,7 @@ def test_pods_that_are_alike_and_placed_at_once_never_wait(world):
 def test_where_nothing_is_known_of_the_node_or_its_kubelet_aligns_nothing_nobody_waits(world):
     first, second = world.gated("first", GPUS), world.gated("second", STEPWISE)
     world.go(first)
-    assert world.memory.in_flight.may_go(*second, "r9-h9")
+    assert world.may_go(second, "r9-h9")
     assert not world.may_go(second)
     world.publish(NODE, policy="best-effort")
     assert world.may_go(second)

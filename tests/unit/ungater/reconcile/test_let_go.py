@@ -6,13 +6,12 @@ from support.owned import context, make_known, make_owner, make_pod, make_record
 
 from engine.reasons import Reason
 from kube.objects import Condition
-from queueing import lifecycle
-from queueing.lifecycle import LifeRules
 from ungater.model import actions as i
 from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY
+from ungater.model.life import Evicted, Life, LifeRules
 from ungater.model.unscheduled import Unscheduled, words_about
 from ungater.model.workload_entry import Refused
-from ungater.reconcile import let_go
+from ungater.reconcile import let_go, lifecycle
 from ungater.reconcile.reconcile import reconcile
 
 NOW = 1000.0
@@ -213,9 +212,9 @@ def test_who_is_refused_everywhere_stays_away_for_longer_each_time(refusals, sec
 
 
 def test_such_an_eviction_does_not_count_against_the_limit_of_requeues():
-    evicted = lifecycle.Evicted(reason="SchedulerRefused", message="m", at=100.0)
-    life = lifecycle.Life(key="ns/w", reserved_at=1.0, evicted=evicted, requeues=2, pause=40.0)
-    (release,) = lifecycle.decide(life, lifecycle.LifeRules(backoff_limit=2), 103.0)
+    evicted = Evicted(reason="SchedulerRefused", message="m", at=100.0)
+    life = Life(reserved_at=1.0, evicted=evicted, requeues=2, pause=40.0)
+    (release,) = lifecycle.live_on(life, LifeRules(backoff_limit=2), 103.0)
     assert (release.until, release.requeues, release.leave) == (140.0, 2, False)
 
 

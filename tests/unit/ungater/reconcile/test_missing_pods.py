@@ -20,16 +20,17 @@ from clock import SYSTEM
 from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition
-from queueing import lifecycle
 from ungater.model import actions as i
 from ungater.model import conditions as names
 from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
+from ungater.model.life import LifeRules
 from ungater.reconcile import missing_pods
+from ungater.reconcile.context import MissingPods
 from ungater.reconcile.reconcile import reconcile
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 WALL = 1_800_000_000.0
-LIFE = lifecycle.LifeRules(backoff=10.0)
+LIFE = LifeRules(backoff=10.0)
 
 
 def condition(type_, status="True", reason="x", at=WALL - 10):
@@ -37,7 +38,7 @@ def condition(type_, status="True", reason="x", at=WALL - 10):
 
 
 def rules(**more):
-    return context(life=LIFE, missing_pods=i.MissingPods(60.0, 900.0), **more)
+    return context(life=LIFE, missing_pods=MissingPods(60.0, 900.0), **more)
 
 
 def held(pods=(), *conditions, queue="", slots=SLOTS, owner=None, **more):

@@ -7,11 +7,12 @@ from support.owned import KEYS, context, make_admission, make_known, make_owner,
 from kube.objects import Pod
 from ungater.model import actions as i
 from ungater.model.pod_slots import Expectation
+from ungater.reconcile.context import Losing
 from ungater.reconcile.partial_eviction import lost, may_be_evicted, outside
 
 SLOTS = slot_map(("b/r1/n1", 1), ("b/r1/n2", 1), ("b/r2/n3", 2))
 RULES = context()
-LOSING = i.Losing((("b", "r1"),), "for x")
+LOSING = Losing((("b", "r1"),), "for x")
 
 
 def owned(kind):

@@ -6,16 +6,16 @@ from support.owned import KEYS, context, make_admission, make_known, make_owner,
 
 from engine.reasons import Reason
 from kube.objects import Condition
-from queueing import lifecycle
 from ungater.model import actions as i
 from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, PREEMPTED, QUOTA_RESERVED, REQUEUED, timestamp
+from ungater.model.life import Check, CheckVerdict, LifeRules
 from ungater.model.pod_slots import Expectation
 from ungater.model.workload_entry import Refused
 from ungater.reconcile.reconcile import reconcile
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW, WALL = 1000.0, 1_800_000_000.0
-LIFE = lifecycle.LifeRules(ready_timeout=60.0, backoff=10.0, backoff_limit=2)
+LIFE = LifeRules(ready_timeout=60.0, backoff=10.0, backoff_limit=2)
 
 
 def rules(**more):
@@ -200,7 +200,7 @@ def test_one_that_backs_off_waits_from_then_on():
 def test_an_eviction_goes_one_step_at_a_time():
     pods = [bound("a"), bound("b", "n2")]
     record = held(pods=pods)
-    record.evict = lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, "for another")
+    record.evict = i.Evict(Reason.PREEMPTED, "for another", Reason.IN_CLUSTER_QUEUE)
     (evict,) = run(record)
     assert {one.type: (one.status, one.reason) for one in evict.wanted} == {
         EVICTED: (True, Reason.PREEMPTED),
@@ -291,7 +291,7 @@ def test_one_that_is_inactive_waits_in_no_queue():
 def test_checks_stand_between_quota_and_admission(state, step):
     owner = owner_of()
     admission = make_admission(SLOTS, queue="cq")
-    check = lifecycle.Check(name="c", state=lifecycle.CheckVerdict(state), message="why")
+    check = Check(name="c", state=CheckVerdict(state), message="why")
     observed = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED)], checks=(check,))
     record = make_record(owner, slots=SLOTS, admission=admission, observed=observed)
     (found,) = run(record, checks=lambda _: ("c",))
@@ -330,7 +330,7 @@ def test_a_finished_workload_is_kept_for_its_time():
     finish = run(record)[-1]
     assert (finish.wanted[0].reason, finish.wanted[0].message) == (Reason.SUCCEEDED, "all done")
     record.observed = make_known(owner, conditions=[condition("Finished", at=WALL)])
-    kept = context(life=lifecycle.LifeRules(retention=30.0))
+    kept = context(life=LifeRules(retention=30.0))
     assert reconcile(record, kept, NOW, WALL + 10)[-1] == i.RequeueAfter(20.0)
     assert reconcile(record, kept, NOW, WALL + 30)[-1] == i.Remove()
 
@@ -375,7 +375,7 @@ def test_a_victim_goes_though_its_user_took_request_or_gate_off_it_or_suspended_
         return [step for step in steps if isinstance(step, (i.Evict, i.EvictPods, i.ClearAdmission))]
 
     assert taking(steps()) == [], "it keeps what it has"
-    wanted_for = lifecycle.preempted(Reason.RECLAIMED, "cluster queue b takes back its nominal quota")
+    wanted_for = i.Evict(Reason.PREEMPTED, "cluster queue b takes back its nominal quota", Reason.RECLAIMED)
     (evict,) = taking(steps(evict=wanted_for))
     assert evict.reason is Reason.PREEMPTED
     (gone,) = taking(steps(leaving))
@@ -386,7 +386,7 @@ def test_a_victim_goes_though_its_user_took_request_or_gate_off_it_or_suspended_
 
 
 def test_without_a_queue_lost_slots_without_another_place_put_it_back_for_a_while():
-    limits = lifecycle.LifeRules(ready_timeout=1.0, replacement=30.0, backoff=10.0, backoff_limit=1)
+    limits = LifeRules(ready_timeout=1.0, replacement=30.0, backoff=10.0, backoff_limit=1)
 
     def look(record, wall=WALL):
         return reconcile(record, context(life=limits), NOW, wall)
@@ -445,7 +445,7 @@ def test_one_that_was_let_go_and_has_no_node_as_far_as_is_seen_is_waited_for():
 @pytest.mark.parametrize("reason", [Reason.PODS_NOT_READY, Reason.PARTLY_PLACED, Reason.WAITS_FOR_ARRIVALS])
 def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_them(reason):
     """One that was scaled up beyond what there is room for is not put back for the time that it has to start."""
-    limits = context(life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=600.0))
+    limits = context(life=LifeRules(ready_timeout=60.0, recovery_timeout=600.0))
     again = held(condition(PODS_READY, "False", reason, at=WALL - 100), pods=[bound("a")])
     again.observed = since(again.observed, WALL - 300)
     assert not [one for one in reconcile(again, limits, NOW, WALL) if isinstance(one, i.Evict)]
@@ -457,7 +457,7 @@ def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_
 
 
 def test_pods_that_wait_for_room_to_grow_do_not_count_as_not_ready():
-    limits = context(life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=60.0))
+    limits = context(life=LifeRules(ready_timeout=60.0, recovery_timeout=60.0))
     partly = condition(PODS_READY, "False", Reason.PARTLY_PLACED, at=WALL - 100)
     pods = [*(bound(name, node) for node in ("n1", "n2") for name in (f"{node}-a", f"{node}-b")), make_pod("c")]
     for ready, evicted in ((4, False), (3, True)):
@@ -478,6 +478,6 @@ def test_pods_that_were_never_ready_are_not_said_to_be_not_ready_again(since_whe
 
 
 def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
-    rules_ = context(life=lifecycle.LifeRules(ready_timeout=1.0, recovery_timeout=1.0))
+    rules_ = context(life=LifeRules(ready_timeout=1.0, recovery_timeout=1.0))
     record = alone(condition(PODS_READY, "False", Reason.PODS_NOT_READY), pods=[bound("a")])
     assert reconcile(record, rules_, NOW, WALL) == [i.Dequeue()]

@@ -11,7 +11,8 @@ from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESER
 from ungater.model.pod_slots import Expectation
 from ungater.model.workload_entry import LastEvent, PlacementMismatch, Refused
 from ungater.reconcile.reconcile import reconcile
-from ungater.reconcile.ungating import NODE_BACK, RETELL_AFTER
+from ungater.reconcile.said import RETELL_AFTER
+from ungater.reconcile.ungating import NODE_BACK
 
 RULES = context()
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
