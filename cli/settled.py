@@ -30,7 +30,6 @@ from crds.settings import (
 
 AGAIN_SECONDS = 1.0
 FORBIDDEN_SECONDS = 15.0  # an API server that starts knows no roles for a moment, and forbids everything meanwhile
-HELP = "Settings file; default /etc/topogate/config.yaml; where there is none, the ConfigMap topogate-config counts."
 
 log = structlog.get_logger()
 

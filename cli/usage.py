@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cli.options import PrometheusLabels, checked_labels, checked_url
 from cli.output import Failure, Output, OutputFormat, emit
-from cli.prometheus_options import PrometheusLabels, checked_labels, checked_url
 from clock import SYSTEM, Clock
 from web.prometheus_api import PrometheusApi, PrometheusError, TimeSeries
 
