@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cli.hold import Selection, not_allowed, selected, title
 from cli.reaching import CONNECTIONS, INSPECT
+from cli.tables import plain_table
 from crds.constants import Keys
 from kube import objects
 from kube.client import Client
@@ -186,9 +186,7 @@ def _job_parts(job: StoredJob) -> Iterator[RenderableType]:
     if job.hanging:
         yield Text.assemble(("Not all of it runs", "bold yellow"), f"  {job.hanging}")
     if job.pods:
-        table = Table(box=None, pad_edge=False)
-        for name in ("POD", "PHASE", "NODE"):
-            table.add_column(name, overflow="fold")
+        table = plain_table("~POD", "~PHASE", "~NODE")
         for pod in job.pods:
             table.add_row(pod.name, "Gated" if pod.gated else pod.phase, pod.node or "-")
         yield table
@@ -199,19 +197,11 @@ def render_queues(found: StoredQueues) -> RenderableType:
     """The queues and jobs as a person reads them."""
     if not found.queues:
         return Text("there is no LocalQueue in this namespace")
-    table = Table(box=None, pad_edge=False)
-    for name in ("LOCAL QUEUE", "CLUSTER QUEUE"):
-        table.add_column(name, overflow="fold")
-    for name in ("WAITING", "ADMITTED"):
-        table.add_column(name, justify="right")
-    for name in ("USED", "NOT ACTIVE"):
-        table.add_column(name, overflow="fold")
+    table = plain_table("~LOCAL QUEUE", "~CLUSTER QUEUE", ">WAITING", ">ADMITTED", "~USED", "~NOT ACTIVE")
     for one in found.queues:
         row = (one.name, one.cluster_queue, str(one.pending), str(one.admitted), ", ".join(one.used) or "-")
         table.add_row(*row, one.inactive or "-")
-    jobs = Table(box=None, pad_edge=False)
-    for name in ("JOB", "QUEUE", "STATE", "REASON", "MESSAGE"):
-        jobs.add_column(name, overflow="fold")
+    jobs = plain_table("~JOB", "~QUEUE", "~STATE", "~REASON", "~MESSAGE")
     for job in found.jobs:
         jobs.add_row(f"{job.kind} {job.job}", job.queue, job.state, job.reason, job.message)
     return Group(table, *((Text(""), jobs) if found.jobs else ()), Text(""), Text(PART))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from cli.cluster.live_queues import QueueReading, with_pods
 from cli.queues.rendering import duration
+from cli.tables import plain_table
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
 from engine.quantity import format_quantity, readable
@@ -231,12 +232,8 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
 
 
 def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("FLAVOR", "RESOURCE"):
-        table.add_column(name)
-    for name in ("WANTS", "FREE", "LACKING", "USED", "NOMINAL", "AT MOST"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    amounts = (">WANTS", ">FREE", ">LACKING", ">USED", ">NOMINAL", ">AT MOST")
+    table = plain_table("FLAVOR", "RESOURCE", *amounts, "")
     for option in options:
         for line in option.quotas:
             told = "never enough" if line.never else "borrows" if option.borrows and line.lacking == "0" else ""
@@ -250,9 +247,7 @@ def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
 
 
 def _victim_table(victims: tuple[VictimLine, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("VICTIM", "PRIORITY", ""):
-        table.add_column(name)
+    table = plain_table("VICTIM", "PRIORITY", "")
     for victim in victims:
         priority = "" if victim.priority is None else str(victim.priority)
         table.add_row(victim.job, priority, "gone" if victim.gone else "on its way out")

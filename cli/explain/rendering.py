@@ -8,10 +8,12 @@ from rich.text import Text
 
 from cli.cluster import required_evictions as reliefs
 from cli.cluster import room_report
+from cli.cluster.pod_zones import zones_in_words
 from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
 from cli.explain.growth import GrowthReport, in_words
 from cli.explain.report import ExplainedPod, Report
+from cli.tables import plain_table
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
@@ -96,22 +98,13 @@ def _zone_tables(result: Report) -> Iterator[RenderableType]:
     pods = [pod for domain in result.domains for pod in domain.pods if pod.zones or pod.devices]
     if not pods:
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("POD", "NODE", "ZONES", "DEVICES", "SAID BY"):
-        table.add_column(name)
+    table = plain_table("POD", "NODE", "ZONES", "DEVICES", "SAID BY")
     for pod in pods[:MOST_PODS]:
-        zones = "; ".join(f"{zone.zone}: {_list_amounts(zone.amounts)}" for zone in pod.zones)
-        known = [name for zone in pod.zones for ids in zone.devices.values() for name in ids]
-        devices = ", ".join([*known, *pod.devices])
-        table.add_row(pod.name, pod.node, zones, devices, pod.zones_from)
+        table.add_row(pod.name, pod.node, *zones_in_words(pod.zones, pod.devices), pod.zones_from)
     yield Text("")
     yield table
     if len(pods) > MOST_PODS:
         yield Text(f"and {len(pods) - MOST_PODS} more pods; -o json has them all")
-
-
-def _list_amounts(amounts: dict[str, str]) -> str:
-    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
 
 
 def _trouble_lines(result: Report) -> Iterator[RenderableType]:
@@ -138,15 +131,9 @@ def short(level: str) -> str:
 
 
 def _placement_table(result: Report) -> Table:
-    table = Table(box=None, pad_edge=False)
     several = any(domain.pod_set for domain in result.domains)
-    if several:
-        table.add_column("POD SET")
-    for level in result.levels:
-        table.add_column(short(level))
-    table.add_column("SLOTS", justify="right")
-    table.add_column("RUNNING", justify="right")
-    table.add_column("RANKS" if any(p.rank is not None for d in result.domains for p in d.pods) else "PODS")
+    members = "RANKS" if any(pod.rank is not None for domain in result.domains for pod in domain.pods) else "PODS"
+    table = plain_table(*["POD SET"] * several, *map(short, result.levels), ">SLOTS", ">RUNNING", members)
     before: tuple[str, ...] = ()
     last = ""
     for domain in result.domains:

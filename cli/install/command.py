@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.table import Table
 
 from cli.cluster.simulated_nodes import install_command, require_nodes_that_run_pods
 from cli.install import flavor as flavors
@@ -16,6 +15,7 @@ from cli.install.left_objects import Left
 from cli.install.steps import InstallStep
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
 from cli.reaching import failure, takes_an_administrator
+from cli.tables import plain_table
 from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from crds.settings import CONFIG_MAP
@@ -358,7 +358,7 @@ def _report(
     if output is not OutputFormat.TABLE:
         emit({"objects": steps, "left": left, "ungated": ungated}, output)
         return
-    table = Table("KIND", "NAME", "NAMESPACE", "", box=None, pad_edge=False)
+    table = plain_table("KIND", "NAME", "NAMESPACE", "")
     for step in steps:
         table.add_row(step.kind, step.name, step.namespace, f"{step.outcome}{' (dry run)' * step.dry_run}")
     stdout().print(table if steps else "Nothing of Topogate was found.")

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cli.explain.rendering import short
 from cli.output import stdout
+from cli.tables import plain_table
 from cli.tree.report import DomainView, FlavorView, Tenant, TreeReport
 from engine.cluster.levels import domain_in_words
 from engine.model import HOSTNAME_LABEL
@@ -39,18 +40,13 @@ def _head(view: FlavorView) -> Text:
 
 
 def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(" / ".join(map(short, view.levels)), no_wrap=True)
-    for name in ("NODES", "OUT", "IDLE"):
-        table.add_column(name, justify="right")
-    for heading in (*map(_heading, view.tree.resources), *view.tree.devices):
-        for column in ("FREE", "USED", "ALL") if wide else ("FREE/ALL",):
-            table.add_column(f"{heading} {column}", justify="right")
-    if view.tree.starts:
-        table.add_column(f"STARTS {'/'.join(view.tree.starts)}", justify="right")
+    resources = (*map(_heading, view.tree.resources), *view.tree.devices)
+    amounts = [f">{name} {part}" for name in resources for part in (("FREE", "USED", "ALL") if wide else ("FREE/ALL",))]
+    starts = [f">STARTS {'/'.join(view.tree.starts)}"] if view.tree.starts else []
     tenants = _any_tenants(view.tree)
-    if tenants:
-        table.add_column("HELD BY")
+    names = " / ".join(map(short, view.levels))
+    table = plain_table(names, ">NODES", ">OUT", ">IDLE", *amounts, *starts, *["HELD BY"] * tenants)
+    table.columns[0].no_wrap = True
     for label, domain, alike in _rows(view.tree, fold=not wide, utf=utf):
         cells = [str(domain.nodes * alike), _out(domain, alike), str(domain.idle * alike)]
         for free, used, have in _amounts(domain, alike):

@@ -20,9 +20,7 @@ from cli.place import report as place_report
 from cli.queues.report import MOST_WORDS, why
 from cli.queues.report import report as queues_report
 from clock import Clock
-from crds.request import ParsedRequest
 from crds.settings import Settings
-from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
 from kube.workloads import Workload as WholeWorkload
 from ungater import kinds
@@ -104,7 +102,7 @@ class ClusterQuestions:
             made["growth"] = self._growth(cache, entry, _flavors(reading, made["queue"]), sight)
             return _unnamed(made, sight)
         dry_run.enqueue_entry(cache, entry, self._clock.now())
-        room = _room(cache, entry, reading, made["queue"])
+        room = room_report.rooms_of_entry(cache, entry, _flavors(reading, made["queue"]))
         made["room"] = _rooms(msgspec.to_builtins(room), sight)
         reason = made["reason"] or (str(entry.refused.reason) if entry.refused is not None else "")
         relief = reliefs.relief(cache, entry, reason, room) if sight.hosts else None
@@ -198,16 +196,6 @@ def _count_pods_made(text: str) -> int:
             pods *= max(1, sum(map(int, pattern.findall(document))))
         made += pods
     return made
-
-
-def _room(
-    cache: Cache, entry: WorkloadEntry, reading: live_queues.QueueReading, queue: Json | None
-) -> tuple[room_report.Room, ...]:
-    owned = max(entry.job.pod_sets, key=lambda one: one.count)
-    if not isinstance(owned.request, ParsedRequest):
-        return ()
-    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    return room_report.rooms(cache.state, owned.request, asked, _flavors(reading, queue))
 
 
 def _flavors(reading: live_queues.QueueReading, queue: Json | None) -> Collection[str] | None:
