@@ -26,6 +26,7 @@ from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
 from cli.reaching import INSPECT, MayNotLook, failure
 from cli.tables import plain_table
+from cli.words import counted
 from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
@@ -383,7 +384,7 @@ def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
     head = f"{answer.kind} {answer.namespace}/{answer.name.partition('/')[2]}"
     yield Text.assemble(
         (head, "bold"),
-        f"  {pods} pod{'s' * (pods != 1)}" if pods else "",
+        f"  {counted(pods, 'pod')}" if pods else "",
         f", queue {answer.queue}" * bool(answer.queue),
     )
     told = answer.message

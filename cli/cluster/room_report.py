@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.tables import plain_table
+from cli.words import counted
 from crds.request import ParsedRequest, resolve
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
@@ -111,8 +112,9 @@ def notes(found: Sequence[Room]) -> Iterator[Text]:
     lacking = [(room.flavor, one) for room in found for one in room.unlabeled]
     for flavor, one in lacking[:MOST_UNLABELED]:
         missing = ", ".join(one.missing)
-        pods = f"{one.fits} pod{'s' * (one.fits != 1)}"
-        yield Text(f"node {one.node} (flavor {flavor}) could take {pods}, but lacks the label {missing}")
+        yield Text(
+            f"node {one.node} (flavor {flavor}) could take {counted(one.fits, 'pod')}, but lacks the label {missing}"
+        )
     if len(lacking) > MOST_UNLABELED:
         yield Text(f"and {len(lacking) - MOST_UNLABELED} more such nodes; -o json has them all")
 
@@ -135,5 +137,5 @@ def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
             cells.append(room.devices)
         made.add_row(*cells)
     if more := len(found) - len(shown):
-        made.add_row(f"and {more} more domain{'s' * (more != 1)}, none of them closer; --all shows them")
+        made.add_row(f"and {counted(more, 'more domain')}, none of them closer; --all shows them")
     return made

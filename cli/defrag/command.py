@@ -132,7 +132,7 @@ def command(
     # By way of a snapshot's objects, so that budgets are in it as in a file.
     dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
     found = report(dump, Settings(domain=domain), flavor, level, max_priority, run=run)
-    emit_plan(found, output)
+    emit(found, output, table=_table(found))
     if run and found.steps and not _carried_out(found, kubeconfig, context, timeout):
         raise Failure("not all of the plan was carried out; plan again when what is named above has changed")
 
@@ -287,11 +287,6 @@ def _view(flavor: str, plan: DefragPlan, found: Tenants) -> DefragReport:
     )
     left = tuple(LeftView(key, found.jobs[key], why) for key, why in sorted(found.left.items()))
     return DefragReport(flavor, plan.level, plan.domains, *plan.whole, steps, left)
-
-
-def emit_plan(found: DefragReport, output: OutputFormat) -> None:
-    """Print it."""
-    emit(found, output, table=_table(found))
 
 
 def _table(found: DefragReport) -> Group:

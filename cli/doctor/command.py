@@ -17,6 +17,7 @@ from cli.doctor.hanging import HangingView
 from cli.doctor.nodes import NodesView
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
 from cli.reaching import CONNECTIONS, failure, takes_an_administrator
+from cli.words import counted
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE, Keys
 from engine.reasons import Reason
@@ -129,5 +130,5 @@ def render_findings(found: list[Finding]) -> Group:
         lines.append(Text.assemble((f"{one.weight}: ", STYLES[one.weight]), f"{one.about}: {one.message}"))
         lines.append(Text(f"  -> {one.mend}"))
     counts = Counter(one.weight for one in found)
-    lines.append(Text(", ".join(f"{count} {weight}{'s' * (count != 1)}" for weight, count in counts.items())))
+    lines.append(Text(", ".join(counted(count, weight) for weight, count in counts.items())))
     return Group(*lines)

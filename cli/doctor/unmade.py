@@ -6,9 +6,10 @@ Pure: what was read in, findings out. What jobs have in common makes one finding
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from cli.doctor.findings import Finding, error, some, warning
+from cli.doctor.findings import Finding, error, warning
 from cli.doctor.hanging import RECENT, USUAL, HangingView, about
 from cli.queues.rendering import duration
+from cli.words import some
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.told_events import ToldEvent

@@ -8,6 +8,7 @@ from cli.cluster import dry_run, room_report
 from cli.cluster import required_evictions as reliefs
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
+from cli.words import counted
 from engine.model import Policy
 from queueing.cycle import elastic
 from queueing.queues.entry import growth_of
@@ -27,7 +28,7 @@ class GrowthReport(msgspec.Struct, frozen=True):
 
 def in_words(found: GrowthReport) -> str:
     """The sentence that says it, wherever it is told."""
-    pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
+    pods = f" by {counted(found.pods, 'pod')}" if found.pods else ""  # else it wants larger ones
     return f"It waits to grow{pods}: {found.message}"
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from cli.cluster.live_queues import QueueReading, with_pods
 from cli.queues.rendering import duration
 from cli.tables import plain_table
+from cli.words import some
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
 from engine.quantity import format_quantity, readable
@@ -184,9 +185,7 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
         if one != key and told.search(reading.condition(one).message)
     ]
     if behind:
-        yield f"What it needs is kept for it; behind it wait {', '.join(sorted(behind)[:NAMED])}" + (
-            f" and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
-        )
+        yield f"What it needs is kept for it; behind it wait {some(sorted(behind), NAMED)}"
         return
     # Quota that is too small for ever keeps nothing back.
     possible = any(not any(line.never for line in option.quotas) for option in options)

@@ -14,6 +14,7 @@ from cli.explain import queue_report
 from cli.explain.growth import GrowthReport, in_words
 from cli.explain.report import ExplainedPod, Report
 from cli.tables import plain_table
+from cli.words import counted, some
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
@@ -28,12 +29,12 @@ def render_all(results: Sequence[Report], most: int = CLOSEST) -> RenderableType
 def render(result: Report, most: int = CLOSEST) -> RenderableType:
     """The report as a person reads it, with at most so many domains for one that waits (0: all)."""
     several = len(result.pod_sets) > 1
-    what = _count_in_words(result.count)
+    what = counted(result.count, "pod")
     if not several:
         what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
     for one in result.pod_sets if several else ():
         what += (
-            f"\n  {one.name}  {_count_in_words(one.count)} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
+            f"\n  {one.name}  {counted(one.count, 'pod')} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
         )
     message = result.message
     if result.reason and result.state in {"Waiting", "Suspended", "NotManaged"}:
@@ -64,7 +65,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     gated = sum(pod.gated for pod in result.without_slot)
     not_to_have_one = result.state == "NotManaged" and not gated
     if result.without_slot and result.state != "Finished" and not by_quota_alone and not not_to_have_one:
-        parts.append(Text(f"{_count_in_words(len(result.without_slot))} without a slot, {gated} of them gated"))
+        parts.append(Text(f"{counted(len(result.without_slot), 'pod')} without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)
 
@@ -79,10 +80,6 @@ def _growth(found: GrowthReport | None, most: int) -> Iterator[RenderableType]:
         yield from room_report.notes(found.room)
     if found.relief is not None:
         yield from (Text(""), *reliefs.render(found.relief))
-
-
-def _count_in_words(count: int) -> str:
-    return f"{count} pod{'s' * (count != 1)}"
 
 
 def _each(per_pod: Mapping[str, str]) -> str:
@@ -153,7 +150,7 @@ def _members(pods: Sequence[ExplainedPod]) -> str:
     if ranks:
         return _intervals(ranks)
     names = [pod.name for pod in pods]
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    return some(names, 2)
 
 
 def _intervals(numbers: Sequence[int]) -> str:

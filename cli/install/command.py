@@ -171,12 +171,9 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     if wish.webhook_url:
         # Removed only after the new objects are there: what is left over is harmless, what is missing is not.
         await _show(installation.remove_components(client, options))
-    if wish.agent is False:
-        await _show(installation.remove_agent(client, options))
-    if wish.kueue is False:
-        await _show(installation.remove_kueue(client, options))
-    if wish.metrics_authentication is False:
-        await _show(installation.remove_metrics_authentication(client, options))
+    for part in ("agent", "kueue", "metrics_authentication"):
+        if getattr(wish, part) is False:
+            await _show(installation.remove_part(client, options, part))
     with progress("Waiting for the API server to serve the kinds"):
         # Even with --no-wait: the flavor below is of a kind that the API server has to serve first.
         await waiting.wait_established(client, seconds or WAIT_SECONDS)

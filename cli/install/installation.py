@@ -124,28 +124,14 @@ async def remove_components(client: Client, options: render.InstallOptions) -> A
             yield step
 
 
-def remove_agent(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
-    """Delete the agent and all that is its own; what it published stays until its nodes go."""
-    return _remove_part(client, replace(options, agent=False), replace(options, agent=True))
+async def remove_part(client: Client, options: render.InstallOptions, part: str) -> AsyncIterator[InstallStep]:
+    """Delete an optional part and all that is its own; what the agent published stays until its nodes go.
 
-
-def remove_kueue(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
-    """Take away the right to answer Kueue's checks."""
-    return _remove_part(client, replace(options, kueue=False), replace(options, kueue=True))
-
-
-def remove_metrics_authentication(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
-    """Take away the right to ask whose token it was."""
-    without = replace(options, metrics_authentication=False)
-    return _remove_part(client, without, replace(options, metrics_authentication=True))
-
-
-async def _remove_part(
-    client: Client, without: render.InstallOptions, whole: render.InstallOptions
-) -> AsyncIterator[InstallStep]:
-    others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(without)}
+    ``part``: the option that has it installed: agent, kueue, metrics_authentication.
+    """
+    others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(replace(options, **{part: False}))}
     # Backwards: bindings and workloads go before the accounts and namespaces that they need.
-    for obj in reversed(render.objects(whole)):
+    for obj in reversed(render.objects(replace(options, **{part: True}))):
         if (obj["kind"], obj["metadata"]["name"]) not in others and (step := await delete(client, obj)):
             yield step
 

@@ -38,8 +38,8 @@ class PredictionSource(StrEnum):
     NRT = "nrt"
 
 
-class ExpectedStep(msgspec.Struct, frozen=True):
-    """A merged hint as the kubelet made it."""
+class StepAnswer(msgspec.Struct, frozen=True):
+    """One merged hint, by kubelet ids of zones; null is no affinity."""
 
     container: str
     merged: tuple[int, ...] | None
@@ -52,7 +52,7 @@ class Expected(msgspec.Struct, frozen=True):
 
     admitted: bool
     reason: str = ""
-    steps: tuple[ExpectedStep, ...] | None = None
+    steps: tuple[StepAnswer, ...] | None = None
     numa_nodes: tuple[int, ...] | None = None
 
 
@@ -87,15 +87,6 @@ class AdmitCase(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
     device_ids: dict[str, tuple[str, ...]] = {}
     doubt: str = ""  # why the zones are not believed
-
-
-class StepAnswer(msgspec.Struct, frozen=True):
-    """One merged hint, by kubelet ids of zones; null is no affinity."""
-
-    container: str
-    merged: tuple[int, ...] | None
-    preferred: bool
-    admit: bool
 
 
 class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -199,8 +190,7 @@ class Agreement(EqualCounts):
         # Reasons are compared only where both refuse; a wrong verdict is counted once, above.
         if not expected.admitted and not given.admitted:
             self.count_answer("reason", given.reason == expected.reason)
-        theirs = [StepAnswer(s.container, s.merged, s.preferred, s.admit) for s in expected.steps or ()]
-        self.count_answer("every merged hint", list(given.steps) == theirs)
+        self.count_answer("every merged hint", given.steps == (expected.steps or ()))
         if expected.admitted and given.admitted:
             self.count_answer("zones", given.numa_nodes == (expected.numa_nodes or ()))
         if (given.admitted, given.reason) != (expected.admitted, expected.reason):
