@@ -23,6 +23,7 @@ from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
 from cli.cluster.tried import Tried, tried
 from cli.explain.rendering import short
+from cli.options import InstalledDomain
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
 from cli.reaching import INSPECT, MayNotLook, failure
 from cli.tables import plain_table
@@ -133,9 +134,7 @@ def command(
         list[str] | None,
         typer.Option("--cluster", metavar="FILE", help="A snapshot instead of the live cluster; repeat for more."),
     ] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
-    ] = None,
+    domain: InstalledDomain = None,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Show every domain where something waits, not the {CLOSEST} closest.")
     ] = False,

@@ -14,6 +14,7 @@ from cli.cluster import cluster_snapshot, installed
 from cli.cluster import dump as dumps
 from cli.cluster.dump import Dump
 from cli.defrag.run import Run, WantedNodes
+from cli.options import ClusterFiles
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr
 from cli.reaching import failure
 from cli.snapshot import objects_of
@@ -105,15 +106,7 @@ def command(
         str, typer.Option(help="Topology level whose domains are to become whole. Default: the one above the nodes.")
     ] = "",
     flavor: Annotated[str, typer.Option(help="ResourceFlavor. Default: the one with most GPUs.")] = "",
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f",
-            "--cluster",
-            metavar="FILE",
-            help="A snapshot (topogate snapshot, kubectl get -o yaml) instead of the live cluster; repeat for more.",
-        ),
-    ] = None,
+    files: ClusterFiles = None,
     max_priority: Annotated[
         int | None, typer.Option(help="Leave workloads of a higher priority where they are.")
     ] = None,
@@ -130,7 +123,7 @@ def command(
     if run and (dry_run or files):
         raise Failure("--run carries out a plan for the live cluster: leave out --dry-run and -f")
     # By way of a snapshot's objects, so that budgets are in it as in a file.
-    dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
+    dump = dumps.read(files) if files else dumps.taken(dumps.live_objects(objects_of(kubeconfig, context)))
     found = report(dump, Settings(domain=domain), flavor, level, max_priority, run=run)
     emit(found, output, table=_table(found))
     if run and found.steps and not _carried_out(found, kubeconfig, context, timeout):

@@ -9,6 +9,7 @@ from cli.cluster.owner_names import WHOM, one_owner
 from cli.cluster.room_report import CLOSEST
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
+from cli.options import InstalledDomain
 from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
 from cli.reaching import CONNECTIONS, MayNotLook, failure
 from cli.stored import render_jobs, stored_jobs
@@ -25,9 +26,7 @@ def command(
         ),
     ],
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the owner.")] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
-    ] = None,
+    domain: InstalledDomain = None,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Show every domain, not the {CLOSEST} that come closest.")
     ] = False,
