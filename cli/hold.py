@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -17,14 +18,15 @@ import typer
 
 from cli.cluster.installed import settings_with_warning
 from cli.cluster.owner_names import MAKES, WHOM, parse_owner
+from cli.connected import connected
 from cli.option_groups import OptionGroup, with_groups
 from cli.output import Context, Failure, Kubeconfig, stdout
-from cli.reaching import failure, not_installed
+from cli.reaching import not_installed
 from crds.names import workload_name
 from crds.spelling import meant
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Forbidden, KubeError, NotFound
+from kube.errors import Forbidden, NotFound
 from kube.objects import condition, controller_of, is_true
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, WORKLOADS
@@ -81,15 +83,13 @@ class Which(OptionGroup, frozen=True):
         selection = Selection(tuple(self.jobs or ()), self.queue, self.every)
         selection.check()
 
-        async def carry_out() -> None:
-            async with await Client.connect(self.kubeconfig, self.context) as client:
-                where = self.namespace or client.connection.namespace
-                await change_all(client, change, selection, where, _print_line, dry_run=self.dry_run)
+        async def carry_out(client: Client) -> None:
+            where = self.namespace or client.connection.namespace
+            console = stdout()
+            say = partial(console.print, soft_wrap=True)
+            await change_all(client, change, selection, where, say, dry_run=self.dry_run)
 
-        try:
-            asyncio.run(carry_out())
-        except KubeError as error:
-            raise failure(error, self.kubeconfig, self.context) from error
+        connected(carry_out, self.kubeconfig, self.context)
 
 
 @with_groups
@@ -117,10 +117,6 @@ def requeue_jobs(which: Which) -> None:
     What a job has not saved is lost. It may start again at once if nobody before it takes its room.
     """
     which.change(Change.REQUEUE)
-
-
-def _print_line(line: str) -> None:
-    stdout().print(line, soft_wrap=True)
 
 
 async def change_all(

@@ -1,9 +1,9 @@
 """``topogate place -f FILE``: where the pods of a manifest would go, or exactly why not."""
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -22,18 +22,16 @@ from cli.cluster.pod_zones import PodZone, pod_zones, zones_in_words
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
 from cli.cluster.tried import Tried, tried
+from cli.connected import connected
 from cli.explain.rendering import short
 from cli.options import InstalledDomain
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
-from cli.reaching import INSPECT, MayNotLook, failure
-from cli.tables import plain_table
-from cli.words import counted
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, counted, emit, plain_table, stderr
+from cli.reaching import CONNECTIONS, INSPECT, MayNotLook
 from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
-from kube.errors import KubeError
 from kube.pods import convert
 from ungater.cache.cache import Cache
 from ungater.model.conditions import timestamp
@@ -204,10 +202,8 @@ def _without_nodes(
 def _heard(
     found: Sequence[FoundObject], namespace: str | None, kubeconfig: str | None, context: str | None
 ) -> list[Tried]:
-    try:
-        return asyncio.run(tried(kubeconfig, context, namespace, found))
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+    work = partial(tried, namespace=namespace, objects=found)
+    return connected(work, kubeconfig, context, connections=CONNECTIONS)
 
 
 def report(

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cli.hold import Selection, not_allowed, selected, title
-from cli.reaching import CONNECTIONS, INSPECT
-from cli.tables import plain_table
+from cli.output import plain_table
+from cli.reaching import INSPECT
 from crds.constants import Keys
 from kube import objects
 from kube.client import Client
@@ -79,24 +79,22 @@ def last_word(conditions: tuple[Condition, ...] | None) -> tuple[str, str, str] 
     return None
 
 
-async def stored_jobs(kubeconfig: str | None, context: str | None, namespace: str | None, name: str) -> list[StoredJob]:
+async def stored_jobs(client: Client, *, namespace: str | None, name: str) -> list[StoredJob]:
     """The workloads of an owner (``NAME`` or ``KIND/NAME``) with their pods. Raises Failure, KubeError."""
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        where = namespace or client.connection.namespace
-        found = selected(await _workloads(client, where), Selection((name,), None, every=False), where)
-        pods = await client.list(PODS, where, type=objects.Pod)
-        return [_stored(one, _pods_of(one, pods)) for one in found]
+    where = namespace or client.connection.namespace
+    found = selected(await _workloads(client, where), Selection((name,), None, every=False), where)
+    pods = await client.list(PODS, where, type=objects.Pod)
+    return [_stored(one, _pods_of(one, pods)) for one in found]
 
 
-async def stored_queues(kubeconfig: str | None, context: str | None, namespace: str | None) -> StoredQueues:
+async def stored_queues(client: Client, *, namespace: str | None) -> StoredQueues:
     """The LocalQueues of a namespace and its jobs. Raises Failure, KubeError."""
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        where = namespace or client.connection.namespace
-        workloads = await _workloads(client, where)
-        try:
-            queues = await client.list(LOCAL_QUEUES, where, type=LocalQueue)
-        except Forbidden as error:
-            raise not_allowed(error, where, "list", "view", "LocalQueues") from error
+    where = namespace or client.connection.namespace
+    workloads = await _workloads(client, where)
+    try:
+        queues = await client.list(LOCAL_QUEUES, where, type=LocalQueue)
+    except Forbidden as error:
+        raise not_allowed(error, where, "list", "view", "LocalQueues") from error
     jobs = [_stored(one) for one in sorted(workloads, key=lambda one: one.metadata.name) if one.spec.queue_name]
     return StoredQueues(
         tuple(_queue(one) for one in sorted(queues, key=objects.key)),
@@ -140,18 +138,14 @@ def _waiting_state(workload: Workload) -> tuple[str, str, str]:
 
 
 def _pods_of(workload: Workload, pods: Sequence[objects.Pod]) -> tuple[StoredPod, ...]:
-    found = (pod for pod in pods if _is_of(pod, workload.metadata.name))
+    name = workload.metadata.name
     each = (
         StoredPod(one.metadata.name, one.status.phase, one.spec.node_name, bool(one.spec.scheduling_gates))
-        for one in found
+        for one in pods
+        # A tenant may write this annotation on pods of their own namespace, which is all that is listed here.
+        if any(key.endswith(WORKLOAD_KEY) and of == name for key, of in (one.metadata.annotations or {}).items())
     )
     return tuple(sorted(each, key=lambda pod: pod.name))
-
-
-def _is_of(pod: objects.Pod, workload: str) -> bool:
-    annotations = pod.metadata.annotations or {}
-    # A tenant may write this annotation on pods of their own namespace, which is all that is listed here.
-    return any(key.endswith(WORKLOAD_KEY) and value == workload for key, value in annotations.items())
 
 
 def _queue(one: LocalQueue) -> StoredQueue:

@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.options import PrometheusLabels, checked_labels, checked_url
-from cli.output import Failure, Output, OutputFormat, emit
-from cli.tables import plain_table
+from cli.output import Failure, Output, OutputFormat, emit, plain_table
 from clock import SYSTEM, Clock
 from web.prometheus_api import PrometheusApi, PrometheusError, TimeSeries
 

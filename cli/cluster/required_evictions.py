@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cli.cluster.holders import ClusterHolder, holders, nodes_of
 from cli.cluster.room_report import Room, listed
-from cli.tables import plain_table
+from cli.output import plain_table
 from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState

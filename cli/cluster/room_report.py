@@ -6,8 +6,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from cli.tables import plain_table
-from cli.words import counted
+from cli.output import counted, plain_table
 from crds.request import ParsedRequest, resolve
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState

@@ -1,6 +1,5 @@
 """``topogate defrag``: which moves would free the most whole domains; ``--run`` has them made."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -13,10 +12,10 @@ from rich.text import Text
 from cli.cluster import cluster_snapshot, installed
 from cli.cluster import dump as dumps
 from cli.cluster.dump import Dump
+from cli.connected import connected
 from cli.defrag.run import Run, WantedNodes
 from cli.options import ClusterFiles
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr
-from cli.reaching import failure
 from cli.snapshot import objects_of
 from clock import SYSTEM
 from crds.constants import DEFAULT_DOMAIN
@@ -28,7 +27,6 @@ from engine.cluster.state import ClusterState
 from engine.model import Flavor, Policy, TopologyRequest
 from kube import objects
 from kube.client import Client
-from kube.errors import KubeError
 from kube.pods import convert
 from simulator.defrag import DefragPlan, Movable, defrag
 from simulator.tally import measured
@@ -138,16 +136,13 @@ def _carried_out(found: DefragReport, kubeconfig: str | None, context: str | Non
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)
 
-    async def carry() -> bool:
-        async with await Client.connect(kubeconfig, context) as client:
-            return await Run(client, say, SYSTEM, timeout).steps(steps)
+    async def carry(client: Client) -> bool:
+        return await Run(client, say, SYSTEM, timeout).steps(steps)
 
     try:
-        return asyncio.run(carry())
+        return connected(carry, kubeconfig, context)
     except KeyboardInterrupt:
         raise Failure("interrupted: nothing more is begun; a move that began is ended by the controller") from None
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
 
 
 def report(

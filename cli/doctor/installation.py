@@ -26,7 +26,7 @@ from cli.cluster.simulated_nodes import WEBHOOK_URL, all_simulated, install_comm
 from cli.doctor.findings import Finding, error, unknown, warning
 from cli.doctor.trial import FINE, TrialResult, try_webhook
 from cli.install.steps import Json, read
-from cli.words import some
+from cli.output import some
 from crds.constants import NAMESPACE
 from crds.settings import CONFIG_MAP, Settings, unread_keys
 from kube import resources

@@ -6,7 +6,7 @@ A LocalQueue is reported only for its own faults: that its ClusterQueue admits n
 from collections.abc import Collection, Iterator
 
 from cli.doctor.findings import Finding, error, warning
-from cli.words import some
+from cli.output import some
 from crds.spelling import meant
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, LocalQueue

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from cli.doctor.findings import Finding, error, warning
 from cli.doctor.hanging import RECENT, USUAL, HangingView, about
+from cli.output import some
 from cli.queues.rendering import duration
-from cli.words import some
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.told_events import ToldEvent

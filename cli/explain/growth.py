@@ -8,7 +8,7 @@ from cli.cluster import dry_run, room_report
 from cli.cluster import required_evictions as reliefs
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
-from cli.words import counted
+from cli.output import counted
 from engine.model import Policy
 from queueing.cycle import elastic
 from queueing.queues.entry import growth_of

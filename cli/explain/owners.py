@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cli.cluster.owner_names import MAKES
-from cli.output import Failure
-from cli.words import some
+from cli.output import Failure, some
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.resources import (

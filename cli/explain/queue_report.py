@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.cluster.live_queues import QueueReading, with_pods
+from cli.output import plain_table, some
 from cli.queues.rendering import duration
-from cli.tables import plain_table
-from cli.words import some
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
 from engine.quantity import format_quantity, readable
@@ -166,7 +165,8 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
             yield f"{kind} ({found.reason}): {found.message}"
     if requeue is not None and requeue.count:
         back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
-        yield f"It was put back into the queue {_times(requeue.count)}{back}."
+        times = "once" if requeue.count == 1 else f"{requeue.count} times"
+        yield f"It was put back into the queue {times}{back}."
 
 
 def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
@@ -200,10 +200,6 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
             )
             + ", unless another one comes before it that waits for the same flavor"
         )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def render(found: QueuePlace) -> Iterator[RenderableType]:

@@ -13,8 +13,7 @@ from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
 from cli.explain.growth import GrowthReport, in_words
 from cli.explain.report import ExplainedPod, Report
-from cli.tables import plain_table
-from cli.words import counted, some
+from cli.output import counted, plain_table, some
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
@@ -39,9 +38,10 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     message = result.message
     if result.reason and result.state in {"Waiting", "Suspended", "NotManaged"}:
         message = f"{result.reason}: {message}"
+    color = {"Placed": "bold green", "Waiting": "bold yellow"}.get(result.state, "bold")
     head = Text.assemble(
         (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
-        (result.state, _color(result)), f"  {message}" if message else "",
+        (result.state, color), f"  {message}" if message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
     if result.moving:
@@ -116,10 +116,6 @@ def _trouble_lines(result: Report) -> Iterator[RenderableType]:
             yield Text(f"  {trouble.node}: {pods} something in its NUMA zones, and no record says in which")
     if len(result.machine_troubles) > MOST_TROUBLES:
         yield Text(f"  and {len(result.machine_troubles) - MOST_TROUBLES} more nodes; -o json has them all")
-
-
-def _color(result: Report) -> str:
-    return {"Placed": "bold green", "Waiting": "bold yellow"}.get(result.state, "bold")
 
 
 def short(level: str) -> str:

@@ -9,8 +9,7 @@ from rich.text import Text
 from cli.cluster import installed
 from cli.install import installation
 from cli.install.steps import InstallStep
-from cli.output import Failure
-from cli.tables import plain_table
+from cli.output import Failure, plain_table
 from cli.topology.choice import LevelChoice, check, choose
 from cli.topology.survey import Labelled, labelled, with_verb
 from crds.constants import API_VERSION

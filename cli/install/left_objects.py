@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from cli.words import counted
+from cli.output import counted
 from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from kube import resources
 from kube.client import Client

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cli.output import plain_table
 from cli.queues.report import CohortView, QueuesReport, QueueView, WaitingWorkload
-from cli.tables import plain_table
 from engine.quantity import readable
 
 NO_QUEUE = (

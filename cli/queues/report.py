@@ -6,8 +6,7 @@ import msgspec
 
 from cli.cluster import live_queues
 from cli.cluster.live_queues import QueueReading, owner_name
-from cli.output import Failure
-from cli.words import counted
+from cli.output import Failure, counted
 from crds.spelling import meant
 from engine.quantity import format_quantity
 from engine.reasons import Reason

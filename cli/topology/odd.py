@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from cli.output import counted
 from cli.topology.survey import Labelled, listed
-from cli.words import counted
 from crds.constants import HOSTNAME_LABEL
 from crds.topology_labels import OF_SPINES, SUPERSEDED, lopsided
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cli.words import some
+from cli.output import some
 from engine.model import UNKNOWN_VALUES, domain_value
 from engine.quantity import parse
 from kube.objects import Node

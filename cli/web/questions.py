@@ -223,7 +223,9 @@ def _placed(answer: Json, sight: Sight) -> Json:
     """What would become of a workload, as it may be told."""
     # Victims and holders are of all namespaces, and their names are not everybody's to see.
     answer["relief"] = _relief(answer["relief"], sight)
-    answer["victims"] = [_veil_victim(victim, sight) for victim in answer["victims"]]
+    answer["victims"] = [
+        one if sight.may_name(one["workload"].partition("/")[0]) else _veiled(one) for one in answer["victims"]
+    ]
     answer["room"] = _rooms(answer["room"], sight)
     # Anybody may ask as if he were in a namespace: what is there is reported only to those who may see it.
     own = sight.may_name(answer["namespace"])
@@ -250,10 +252,6 @@ def _relief(relief: Json | None, sight: Sight) -> Json | None:
     if sight.namespaces is not None and any(not one["namespace"] for one in relief["enough"]):
         relief["preemption"] = ""  # it names them
     return relief
-
-
-def _veil_victim(victim: Json, sight: Sight) -> Json:
-    return victim if sight.may_name(victim["workload"].partition("/")[0]) else _veiled(victim)
 
 
 def _veiled(one: Json) -> Json:

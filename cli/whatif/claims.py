@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from cli.whatif.claims_cases import ClaimsCase, ExpectedAllocation, ExpectedDevice, decode_claims
+from cli.whatif.claims_cases import ClaimsCase, ExpectedDevice, decode_claims
 from cli.whatif.output import CaseFile, Cell, Compare, EqualCounts, LinesFormat, LinesOutput, answer_cases
 from engine.claims.allocate import allocate, prepare
 from engine.claims.budget import Budget
@@ -72,8 +72,13 @@ class AllocatorAgreement(EqualCounts):
         self.count_answer("pods that fit" if counted else "allocatable", same)
         theirs = expected.allocations if counted else (expected.results or (),)
         if same and pods and theirs is not None:
-            ours = list(map(_expected_devices, pods))
-            self.count_answer("devices, where as many fit", ours == list(map(_expected, theirs)))
+            # The devices of each claim of each pod, by request.
+            ours = [
+                [sorted(ExpectedDevice(given.request, *given.device) for given in claim) for claim in pod.claims]
+                for pod in pods
+            ]
+            expecting = [[sorted(claim.devices.results) for claim in claims] for claims in theirs]
+            self.count_answer("devices, where as many fit", ours == expecting)
 
     def agreement_table(self) -> Table:
         """What agrees."""
@@ -157,15 +162,6 @@ def _show_devices(allocation: Allocation) -> Devices:
         )
         for claim in allocation.claims
     )
-
-
-def _expected_devices(allocation: Allocation) -> list[list[ExpectedDevice]]:
-    """The devices of each claim, by request."""
-    return [sorted(ExpectedDevice(given.request, *given.device) for given in claim) for claim in allocation.claims]
-
-
-def _expected(claims: tuple[ExpectedAllocation, ...]) -> list[list[ExpectedDevice]]:
-    return [sorted(claim.devices.results) for claim in claims]
 
 
 def _row(given: ClaimsAnswer) -> tuple[Cell, ...]:
