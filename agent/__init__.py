@@ -5,7 +5,7 @@
 1. `machine` reads hardware from sysfs and NVML, seldom and apart from all else.
 2. `kubelet` reads the kubelet's files (copies of them, by `copies`) and its API (`podresources`); `pods` knows the
    pods.
-3. `graph`, `status` and `flex_topo` make a FlexTopo of it, `zones` a NodeResourceTopology with a `fingerprint`,
+3. `graph` and `status` make a FlexTopo of it, `zones` a NodeResourceTopology with a `fingerprint`,
    `observed` the placement of each pod.
 4. `publish` and `observe` write where that differs from the stored objects.
 

@@ -57,8 +57,10 @@ class Copies:
         """Bring all copies up to date. Raises OSError where they cannot be written."""
         for name in NAMES:
             why = ""
+            folder, _, base = name.rpartition("/")
             try:
-                data, seen = self._found(name)
+                with _opened(self._source, folder) as at:
+                    data, seen = _read(at, base, self._copied.get(name))
             except FileNotFoundError:
                 self._take_away(name)
             except _Refused as refused:
@@ -70,25 +72,16 @@ class Copies:
                 # After the write: a copy that failed is made again the next time.
                 self._copied[name] = seen
             if why != self.problems.get(name, ""):
-                self._record_problem(name, why)
-
-    def _record_problem(self, name: str, why: str) -> None:
-        self.problems.pop(name, None)
-        if why:
-            self._write(name + UNREADABLE, why.encode())
-            self.problems[name] = why
-        else:
-            _remove(self._path(name + UNREADABLE))
+                self.problems.pop(name, None)
+                if why:
+                    self._write(name + UNREADABLE, why.encode())
+                    self.problems[name] = why
+                else:
+                    _remove(self._path(name + UNREADABLE))
 
     def beat(self) -> None:
         """Say that it lives."""
         self._write(ALIVE, b"")
-
-    def _found(self, name: str) -> tuple[bytes | None, Seen]:
-        """A file of the kubelet as `_read` has it."""
-        folder, _, base = name.rpartition("/")
-        with _opened(self._source, folder) as at:
-            return _read(at, base, self._copied.get(name))
 
     def _take_away(self, name: str) -> None:
         """Have no copy of it; that its folder is there is told all the same."""

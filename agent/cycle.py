@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from agent import graph, observed, status, zones
 from agent.background import in_thread
-from agent.flex_topo import FlexTopo
 from agent.kubelet.held import KubeletPod, KubeletReading, KubeletState, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import gpus, sysfs
@@ -220,16 +219,33 @@ class NodeAgent:
         node = await self._look_at_node(reading)
         # After a restart: what the agent before published still knows the zones of devices that are unhealthy now.
         if self._remembered is None and usable(reading):
-            self._remembered = _devices_of(await self._flex_topo.load())
+            found = await self._flex_topo.load()
+            states = (found.status.devices if found else None) or ()
+            self._remembered = {
+                state.resource: {device.id: tuple(device.zones or ()) for device in state.devices or ()}
+                for state in states
+            }
         # Nothing is awaited between this and the question who is gone: a pod that came meanwhile was noted, and what it
-        # holds in the files would be taken for that of one that went.
-        pods = self._with_later(pods)
+        # holds in the files would be taken for that of one that went. Those that went since the list are still in it.
+        listed = {one.uid for one in pods}
+        pods += [one for one in map(pod, self._pods.store.values()) if one.uid not in listed]
         self._tell_faults(node)
         reading = replace(reading, version=version(node), capacity=capacity(node))
         known = usable(reading)
-        held = self._merge(reading, pods) if known else self._as_it_was(reading)
+        if known:
+            gone = self._roster.gone_holders(uids(reading), pods, complete=self._pods.has_synced)
+            held = self._held = merge(reading, self._hardware, pods, gone, self._remembered)
+            self._remembered = held.remembered
+        else:
+            held = replace(self._held or merge(reading, self._hardware, []), missing=reading.problems)
         self._metrics.exact.set(1 if known and not held.missing else 0)
-        await self._publish(held, pods, owner(node), known=known)
+        size, own = self._settings.agent_core_group_size, owner(node)
+        spec = graph.spec(self._hardware, self._gpus, size)
+        ready = status.ready(held, self._hardware, self._gpus)
+        whole = status.status(held, self._hardware, self._gpus, pods, size) if known else None
+        await self._flex_topo.write(spec, whole, ready, own)
+        if known:
+            await self._topology.write(zones.topology(self._name, held, self._hardware, pods), own)
         if known and self._settings.agent_observe_pods:
             placements = observed.placements(held, self._hardware)
             self._metrics.pods.set(len(placements))
@@ -259,29 +275,6 @@ class NodeAgent:
             self._node_old = False
         return self._node
 
-    def _with_later(self, pods: list[KubeletPod]) -> list[KubeletPod]:
-        """These and the pods that came since they were listed; those that went since are still among them."""
-        known = {pod.uid for pod in pods}
-        return pods + [one for one in map(pod, self._pods.store.values()) if one.uid not in known]
-
-    def _merge(self, reading: KubeletReading, pods: list[KubeletPod]) -> KubeletState:
-        gone = self._roster.gone_holders(uids(reading), pods, complete=self._pods.has_synced)
-        self._held = merge(reading, self._hardware, pods, gone, self._remembered)
-        self._remembered = self._held.remembered
-        return self._held
-
-    def _as_it_was(self, reading: KubeletReading) -> KubeletState:
-        return replace(self._held or merge(reading, self._hardware, []), missing=reading.problems)
-
-    async def _publish(self, held: KubeletState, pods: list[KubeletPod], own: dict[str, Any], *, known: bool) -> None:
-        size = self._settings.agent_core_group_size
-        spec = graph.spec(self._hardware, self._gpus, size)
-        ready = status.ready(held, self._hardware, self._gpus)
-        whole = status.status(held, self._hardware, self._gpus, pods, size) if known else None
-        await self._flex_topo.write(spec, whole, ready, own)
-        if known:
-            await self._topology.write(zones.topology(self._name, held, self._hardware, pods), own)
-
     def _tell_faults(self, node: OwnNode) -> None:
         """An event on the node for each GPU that failed or came back."""
         about = reference(NODES, node)
@@ -294,11 +287,3 @@ class NodeAgent:
             elif told and not gpu.fault:
                 self._recorder.event(about, "Normal", Reason.GPU_RECOVERED, "LookAtHardware", f"GPU {name} is back")
         self._told = faults
-
-
-def _devices_of(found: FlexTopo | None) -> dict[str, dict[str, tuple[int, ...]]]:
-    """The devices that the last agent knew, so that one that is unhealthy now keeps its zone."""
-    states = (found.status.devices if found and found.status else None) or ()
-    return {
-        state.resource: {device.id: tuple(device.zones or ()) for device in state.devices or ()} for state in states
-    }

@@ -25,7 +25,15 @@ def of_pods(pods: Iterable[tuple[str, str]]) -> str:
 def xxh64(data: bytes, seed: int = 0) -> int:
     """XxHash64 of the data."""
     head = len(data) // 32 * 32
-    value = _stripes(data[:head], seed) if head else (seed + _P5) & _MASK
+    if head:
+        lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
+        for start in range(0, head, 32):
+            lanes = [_round(lane, _int(data[start + 8 * i : start + 8 * i + 8])) for i, lane in enumerate(lanes)]
+        value = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+        for lane in lanes:
+            value = ((value ^ _round(0, lane)) * _P1 + _P4) & _MASK
+    else:
+        value = (seed + _P5) & _MASK
     value = (value + len(data)) & _MASK
     tail = data[head:]
     words = len(tail) // 8 * 8
@@ -40,17 +48,6 @@ def xxh64(data: bytes, seed: int = 0) -> int:
     value = (value ^ value >> 33) * _P2 & _MASK
     value = (value ^ value >> 29) * _P3 & _MASK
     return value ^ value >> 32
-
-
-def _stripes(data: bytes, seed: int) -> int:
-    """The part whose length is a multiple of 32 bytes."""
-    lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
-    for start in range(0, len(data), 32):
-        lanes = [_round(lane, _int(data[start + 8 * i : start + 8 * i + 8])) for i, lane in enumerate(lanes)]
-    value = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
-    for lane in lanes:
-        value = ((value ^ _round(0, lane)) * _P1 + _P4) & _MASK
-    return value
 
 
 def _round(lane: int, word: int) -> int:

@@ -5,12 +5,12 @@ from itertools import combinations, permutations
 
 import msgspec
 
-from agent.flex_topo import Component, Edge, FlexTopoSpec
 from agent.machine import cpuset, pci
 from agent.machine.cpuset import Cpus
 from agent.machine.gpus import Gpu, Gpus
 from agent.machine.hardware import Hardware, MachineCore, PciDevice
 from crds import graph
+from kube.topologies import Component, Edge, FlexTopoSpec
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -49,29 +49,13 @@ def gpu_id(gpu: Gpu) -> str:
 def spec(hardware: Hardware, gpus: Gpus, core_group_size: int) -> FlexTopoSpec:
     """The spec of this machine's FlexTopo."""
     cores = list(groups(hardware, core_group_size))
-    devices = _other_pci_devices(hardware, gpus)
+    by_nvml = {gpu.address for gpu in gpus.gpus}
+    devices = [device for device in hardware.pci if device.address not in by_nvml]
     return FlexTopoSpec(
         core_group_size=core_group_size,
-        nodes=(
-            *_sockets(hardware),
-            *_zone_components(hardware),
-            *_cores(cores),
-            *_gpus(hardware, gpus),
-            *map(_device, devices),
-        ),
-        edges=(
-            *_core_edges(cores),
-            *_distances(hardware),
-            *_nearby(gpus, devices),
-            *_links(gpus, devices),
-        ),
+        nodes=(*_core_components(hardware, cores), *_device_components(hardware, gpus, devices)),
+        edges=(*_core_edges(hardware, cores), *_device_edges(gpus, devices)),
     )
-
-
-def _other_pci_devices(hardware: Hardware, gpus: Gpus) -> list[PciDevice]:
-    """PCI devices that are not among NVML's GPUs."""
-    known = {gpu.address for gpu in gpus.gpus}
-    return [device for device in hardware.pci if device.address not in known]
 
 
 def _kind(device: PciDevice) -> str:
@@ -95,12 +79,10 @@ def _node(id_: str, type_: str, /, **attributes: str | int | None) -> Component:
     return Component(id=id_, type=type_, attributes=known or None)
 
 
-def _sockets(hardware: Hardware) -> Iterator[Component]:
+def _core_components(hardware: Hardware, found: list[Group]) -> Iterator[Component]:
+    """Sockets, NUMA zones, core groups and cores."""
     for socket in sorted({core.socket for core in hardware.cores}):
         yield _node(graph.socket_id(socket), graph.SOCKET)
-
-
-def _zone_components(hardware: Hardware) -> Iterator[Component]:
     # From the last core to the first, so that the first one counts where a zone spans sockets.
     sockets = {core.zone: core.socket for core in reversed(hardware.cores)}
     for zone in hardware.zones:
@@ -113,16 +95,14 @@ def _zone_components(hardware: Hardware) -> Iterator[Component]:
             socket=sockets.get(zone.id),
             **pages,
         )
-
-
-def _cores(found: list[Group]) -> Iterator[Component]:
     for group in found:
         yield _node(group.id, graph.CORE_GROUP, cpus=cpuset.render(group.cpus))
     for core in (core for group in found for core in group.cores):
         yield _node(graph.core_id(core.cpus[0]), graph.CORE, cpus=cpuset.render(core.cpus), l3=core.l3)
 
 
-def _gpus(hardware: Hardware, gpus: Gpus) -> Iterator[Component]:
+def _device_components(hardware: Hardware, gpus: Gpus, devices: list[PciDevice]) -> Iterator[Component]:
+    """NVML's GPUs, and the other PCI devices."""
     known = hardware.by_address()
     for gpu in gpus.gpus:
         yield _node(
@@ -137,20 +117,18 @@ def _gpus(hardware: Hardware, gpus: Gpus) -> Iterator[Component]:
             pcieRoot=known[gpu.address].root or None if gpu.address in known else None,
             fault=gpu.fault[:256] or None,
         )
-
-
-def _device(device: PciDevice) -> Component:
-    return _node(
-        _pci_id(device),
-        _kind(device),
-        pciAddress=device.address,
-        pcieRoot=device.root or None,
-        **{"class": f"{device.class_:06x}"},
-        vendor=f"{device.vendor:04x}",
-        device=f"{device.device:04x}",
-        names=",".join(device.names)[:256] or None,
-        virtualFunctions=device.functions or None,
-    )
+    for device in devices:
+        yield _node(
+            _pci_id(device),
+            _kind(device),
+            pciAddress=device.address,
+            pcieRoot=device.root or None,
+            **{"class": f"{device.class_:06x}"},
+            vendor=f"{device.vendor:04x}",
+            device=f"{device.device:04x}",
+            names=",".join(device.names)[:256] or None,
+            virtualFunctions=device.functions or None,
+        )
 
 
 # --- edges -----------------------------------------------------------------------------------------------------------
@@ -161,7 +139,8 @@ def _edge(source: str, target: str, type_: str, /, **attributes: str | int | Non
     return Edge(source=source, target=target, type=type_, attributes=known or None)
 
 
-def _core_edges(found: list[Group]) -> Iterator[Edge]:
+def _core_edges(hardware: Hardware, found: list[Group]) -> Iterator[Edge]:
+    """Where core groups and cores belong, and how far apart zones are."""
     for group in found:
         yield _edge(graph.socket_id(group.socket), group.id, graph.HOST)
     for group in found:
@@ -169,25 +148,20 @@ def _core_edges(found: list[Group]) -> Iterator[Edge]:
             yield _edge(group.id, graph.core_id(core.cpus[0]), graph.CONTAIN)
     for group in found:
         yield _edge(group.id, graph.zone_id(group.zone), graph.LOCALIZED)
-
-
-def _distances(hardware: Hardware) -> Iterator[Edge]:
     for one, other in permutations(hardware.zones, 2):
         if (distance := one.distances.get(other.id)) is not None:
             yield _edge(graph.zone_id(one.id), graph.zone_id(other.id), graph.DISTANCE, distance=distance)
 
 
-def _nearby(gpus: Gpus, devices: list[PciDevice]) -> Iterator[Edge]:
+def _device_edges(gpus: Gpus, devices: list[PciDevice]) -> Iterator[Edge]:
+    """The zones of devices, and their links."""
     for gpu in gpus.gpus:
         if gpu.zone is not None:
             yield _edge(gpu_id(gpu), graph.zone_id(gpu.zone), graph.NEARBY)
     for device in devices:
         if device.zone is not None:
             yield _edge(_pci_id(device), graph.zone_id(device.zone), graph.NEARBY)
-
-
-def _links(gpus: Gpus, devices: list[PciDevice]) -> Iterator[Edge]:
-    """Links by NVML; of GPUs and XPUs that it does not know, those by PCIe."""
+    # Links by NVML; of GPUs and XPUs that it does not know, those by PCIe.
     ids = {gpu.address: gpu_id(gpu) for gpu in gpus.gpus}
     for link in gpus.links:
         if link.one in ids and link.other in ids:

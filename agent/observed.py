@@ -4,6 +4,7 @@ A pod that holds nothing for itself (all in the shared pool) has none. A device 
 one; a device without zones in none.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -25,8 +26,14 @@ def placements(held: KubeletState, hardware: Hardware) -> dict[str, NumaPlacemen
     """Pod uid -> where it sits."""
     amounts: dict[str, dict[_Part, int]] = {}
     ids: dict[str, dict[_Part, list[str]]] = {}
-    for uid, cpus in _cpus(held).items():
-        for zone, count in _by_zone(cpus, hardware.zone_of_cpu).items():
+    # A pod's CPUs: an app container may have those of an init container, so they count once.
+    cpus: dict[str, set[int]] = {}
+    for owner, found in held.cpus.items():
+        cpus.setdefault(owner.uid, set()).update(found)
+    zone_of = hardware.zone_of_cpu
+    for uid, theirs in cpus.items():
+        # A CPU that went offline since is in the kubelet's file and in no zone.
+        for zone, count in Counter(zone_of[cpu] for cpu in theirs & zone_of.keys()).items():
             amounts.setdefault(uid, {})[_Part(zone, CPU)] = count * MILLI
     for owner, kinds in memory_by_zone(held).items():
         of = amounts.setdefault(owner.uid, {})
@@ -40,22 +47,6 @@ def placements(held: KubeletState, hardware: Hardware) -> dict[str, NumaPlacemen
     for uid, parts in ids.items():
         amounts.setdefault(uid, {}).update({part: len(names) for part, names in parts.items()})
     return {uid: _placement(parts, ids.get(uid, {})) for uid, parts in sorted(amounts.items()) if parts}
-
-
-def _cpus(held: KubeletState) -> dict[str, set[int]]:
-    """A pod's CPUs: an app container may have those of an init container, so they count once."""
-    cpus: dict[str, set[int]] = {}
-    for owner, found in held.cpus.items():
-        cpus.setdefault(owner.uid, set()).update(found)
-    return cpus
-
-
-def _by_zone(cpus: set[int], zone_of: Mapping[int, int]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    # A CPU that went offline since is in the kubelet's file and in no zone.
-    for cpu in cpus & zone_of.keys():
-        counts[zone_of[cpu]] = counts.get(zone_of[cpu], 0) + 1
-    return counts
 
 
 def _placement(amounts: Mapping[_Part, int], ids: Mapping[_Part, list[str]]) -> NumaPlacement:

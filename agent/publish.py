@@ -7,13 +7,11 @@ Rules
   at once they meet in a Conflict, and then the other one has it.
 """
 
-from datetime import datetime
 from typing import Literal
 
 import msgspec
 import structlog
 
-from agent.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
 from agent.metrics import AgentMetrics
 from agent.status import condition
 from agent.zones import Json
@@ -24,6 +22,7 @@ from kube.errors import Conflict, KubeError, NotFound
 from kube.objects import Object
 from kube.patches import guard
 from kube.resources import FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES
+from kube.topologies import FlexTopoSpec, WholeFlexTopo, WholeFlexTopoStatus
 
 MANAGER = "topogate-agent"
 log = structlog.get_logger()
@@ -40,9 +39,9 @@ class FlexTopoWriter:
         self._client = client
         self._node = node
         self._metrics = metrics
-        self._known: FlexTopo | None = None  # what the API server has; None: not known
+        self._known: WholeFlexTopo | None = None  # what the API server has; None: not known
 
-    async def load(self) -> FlexTopo | None:
+    async def load(self) -> WholeFlexTopo | None:
         """Read what is there; None where there is nothing."""
         self._known = None
         try:
@@ -50,28 +49,43 @@ class FlexTopoWriter:
         except NotFound:
             return None
         try:
-            self._known = msgspec.convert(found, FlexTopo)
+            self._known = msgspec.convert(found, WholeFlexTopo)
         except msgspec.ValidationError as error:  # of another version of the kind: it is written over
             log.warning("the FlexTopo that is there cannot be read", node=self._node, error=str(error))
-            self._known = FlexTopo(metadata=msgspec.convert(found, Object).metadata)
+            self._known = WholeFlexTopo(metadata=msgspec.convert(found, Object).metadata)
         return self._known
 
     def forget_stored(self) -> None:
         """Read again before the next write."""
         self._known = None
 
-    async def write(self, spec: FlexTopoSpec, status: FlexTopoStatus | None, ready: Ready, owner: Json) -> Outcome:
+    async def write(self, spec: FlexTopoSpec, status: WholeFlexTopoStatus | None, ready: Ready, owner: Json) -> Outcome:
         """Bring the object to this. ``status`` None: what it says is kept, and only the condition changes."""
         known = self._known or await self.load()
         outcome: Outcome = "unchanged"
         try:
             if known is None:
                 known, outcome = await self._create(spec, owner), "written"
-            elif change := self._spec_change(known, spec, owner):
-                known, outcome = await self._patch(change), "written"
-            # After the spec: whoever reads the status then finds all components that it names.
-            if change := _status_change(known, status, ready, self._clock.utc()):
-                known, outcome = await self._patch(change, "status"), "written"
+            else:
+                change: Json = {}
+                if difference := merge_patch(_as_wire(known.spec), _as_wire(spec)):
+                    change["spec"] = difference
+                # A Node that was made again has another uid: the garbage collector would take the old one's objects.
+                if msgspec.to_builtins(known.metadata.owner_references) != (owner,):
+                    change["metadata"] = {"ownerReferences": [owner]}
+                if change:
+                    known, outcome = await self._patch(change), "written"
+            now = self._clock.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+            before = known.status
+            made = condition(ready, before.conditions, now, known.metadata.generation)
+            wanted = msgspec.structs.replace(status or before, conditions=(made,), observed_at=before.observed_at)
+            # Nothing is written where only the time would change.
+            if difference := merge_patch(_as_wire(before), _as_wire(wanted)):
+                # The time is that of the kubelet's state: a message of the condition that changes leaves it as it is.
+                if difference.keys() - {"conditions"}:
+                    difference["observedAt"] = now
+                # After the spec: whoever reads the status then finds all components that it names.
+                known, outcome = await self._patch({"status": difference}, "status"), "written"
         except KubeError:
             self.forget_stored()
             self._metrics.writes.labels("flextopo", "failed").inc()
@@ -80,29 +94,19 @@ class FlexTopoWriter:
         self._metrics.writes.labels("flextopo", outcome).inc()
         return outcome
 
-    async def _create(self, spec: FlexTopoSpec, owner: Json) -> FlexTopo:
+    async def _create(self, spec: FlexTopoSpec, owner: Json) -> WholeFlexTopo:
         made = {
             "apiVersion": FLEX_TOPOS.api_version,
             "kind": FLEX_TOPOS.kind,
             "metadata": {"name": self._node, "ownerReferences": [owner]},
             "spec": spec,
         }
-        return await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER, type=FlexTopo)
+        return await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER, type=WholeFlexTopo)
 
-    async def _patch(self, change: Json, subresource: str | None = None) -> FlexTopo:
+    async def _patch(self, change: Json, subresource: str | None = None) -> WholeFlexTopo:
         return await self._client.patch(
-            FLEX_TOPOS, self._node, body=change, subresource=subresource, field_manager=MANAGER, type=FlexTopo
+            FLEX_TOPOS, self._node, body=change, subresource=subresource, field_manager=MANAGER, type=WholeFlexTopo
         )
-
-    @staticmethod
-    def _spec_change(known: FlexTopo, spec: FlexTopoSpec, owner: Json) -> Json:
-        change: Json = {}
-        if difference := merge_patch(_as_wire(known.spec), _as_wire(spec)):
-            change["spec"] = difference
-        # A Node that was made again has another uid: the garbage collector would take what belongs to the old one.
-        if msgspec.to_builtins(known.metadata.owner_references) != (owner,):
-            change["metadata"] = {"ownerReferences": [owner]}
-        return change
 
 
 class TopologyWriter:
@@ -127,26 +131,35 @@ class TopologyWriter:
         if self._mode == "never":
             return "foreign"
         try:
-            outcome = await self._write_over(wanted, owner)
+            try:
+                outcome = await self._write(wanted, owner)
+            # Another exporter wrote in between: what it left is read, and in mode auto it is theirs from now on.
+            except Conflict:
+                self.forget_stored()
+                outcome = await self._write(wanted, owner)
         except KubeError:
             self.forget_stored()
             self._metrics.writes.labels("noderesourcetopology", "failed").inc()
             raise
         self._metrics.writes.labels("noderesourcetopology", outcome).inc()
-        self._log_outcome(outcome)
+        if outcome != self._last and outcome in {"foreign", "absent"}:
+            why = {
+                "foreign": "another exporter writes this node's NodeResourceTopology: it is left alone",
+                "absent": "the kind NodeResourceTopology is not installed: none is written",
+            }[outcome]
+            log.info(why, node=self._node)
+        self._last = outcome
         return outcome
-
-    async def _write_over(self, wanted: Json, owner: Json) -> Outcome:
-        try:
-            return await self._write(wanted, owner)
-        # Another exporter wrote in between: what it left is read, and in mode auto it is theirs from now on.
-        except Conflict:
-            self.forget_stored()
-            return await self._write(wanted, owner)
 
     async def _write(self, wanted: Json, owner: Json) -> Outcome:
         if not self._loaded:
-            await self._load()
+            self._no_kind = False
+            try:
+                # A missing object and a missing kind answer alike here. Creating it tells them apart.
+                self._known = await self._client.get(NODE_RESOURCE_TOPOLOGIES, self._node)
+            except NotFound:
+                self._known = None
+            self._loaded = True
         if self._no_kind:
             return "absent"
         if self._known is not None and self._mode == "auto" and foreign(self._known):
@@ -166,15 +179,6 @@ class TopologyWriter:
         )
         return "written"
 
-    async def _load(self) -> None:
-        self._no_kind = False
-        try:
-            # A missing object and a missing kind answer alike here. Creating it tells them apart.
-            self._known = await self._client.get(NODE_RESOURCE_TOPOLOGIES, self._node)
-        except NotFound:
-            self._known = None
-        self._loaded = True
-
     async def _create(self, wanted: Json, owner: Json) -> Outcome:
         body = wanted | {"metadata": wanted["metadata"] | {"ownerReferences": [owner]}}
         try:
@@ -183,15 +187,6 @@ class TopologyWriter:
             self._no_kind = True
             return "absent"
         return "written"
-
-    def _log_outcome(self, outcome: Outcome) -> None:
-        if outcome != self._last and outcome in {"foreign", "absent"}:
-            why = {
-                "foreign": "another exporter writes this node's NodeResourceTopology: it is left alone",
-                "absent": "the kind NodeResourceTopology is not installed: none is written",
-            }[outcome]
-            log.info(why, node=self._node)
-        self._last = outcome
 
 
 def foreign(found: Json) -> bool:
@@ -222,22 +217,7 @@ def _content(topology: Json) -> Json:
     return {name: topology.get(name) or [] for name in ("topologyPolicies", "attributes", "zones")}
 
 
-def _as_wire(found: FlexTopoSpec | FlexTopoStatus) -> Json:
+def _as_wire(found: FlexTopoSpec | WholeFlexTopoStatus) -> Json:
     """As it is on the wire, without what has its default."""
     plain: Json = msgspec.to_builtins(found)
     return plain
-
-
-def _status_change(known: FlexTopo, status: FlexTopoStatus | None, ready: Ready, moment: datetime) -> Json:
-    """The patch of the status; {} where nothing but the time would change."""
-    now = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-    before = known.status or FlexTopoStatus()
-    made = condition(ready, before.conditions, now, known.metadata.generation)
-    wanted = msgspec.structs.replace(status or before, conditions=(made,), observed_at=before.observed_at)
-    change = merge_patch(_as_wire(before), _as_wire(wanted))
-    if not change:
-        return {}
-    # The time is that of the kubelet's state: a message of the condition that changes leaves it as it is.
-    if change.keys() - {"conditions"}:
-        change["observedAt"] = now
-    return {"status": change}

@@ -3,20 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from agent import graph
-from agent.flex_topo import (
-    ComponentUse,
-    CpuAssignment,
-    CpuState,
-    DeviceState,
-    FlexTopoStatus,
-    Holder,
-    MemoryAmount,
-    MemoryAssignment,
-    MemoryUse,
-    MemoryZone,
-    PluginDevice,
-)
-from agent.kubelet.checkpoints import MemoryNode
 from agent.kubelet.held import KubeletDevice, KubeletPod, KubeletState, Owner
 from agent.machine import cpuset
 from agent.machine.gpus import Gpus
@@ -24,7 +10,20 @@ from agent.machine.hardware import Hardware
 from crds import graph as words
 from engine.reasons import Reason
 from kube.objects import Condition
-from kube.topologies import KubeletConfig
+from kube.topologies import (
+    ComponentUse,
+    CpuAssignment,
+    CpuState,
+    DeviceState,
+    Holder,
+    KubeletConfig,
+    MemoryAmount,
+    MemoryAssignment,
+    MemoryUse,
+    MemoryZone,
+    PluginDevice,
+    WholeFlexTopoStatus,
+)
 
 READY = "Ready"
 REPLICA = "::"  # NVIDIA's device plugin names the shares of a GPU <uuid>::<number>
@@ -33,14 +32,44 @@ _MESSAGE = 4096
 
 def status(
     held: KubeletState, hardware: Hardware, gpus: Gpus, pods: Collection[KubeletPod], core_group_size: int
-) -> FlexTopoStatus:
+) -> WholeFlexTopoStatus:
     """The status without ``conditions`` and ``observed_at``, which change with it only."""
     names = {pod.uid: pod for pod in pods}
-    return FlexTopoStatus(
-        kubelet=_kubelet(held, hardware),
-        cpus=_cpus(held, names) if held.static_cpu else None,
+    assigned = tuple(
+        CpuAssignment(cpus=cpuset.render(cpus), **_holder(owner, names)) for owner, cpus in sorted(held.cpus.items())
+    )
+    config = held.config
+    topology, cpu = config.topology_manager_policy_options, config.cpu_manager_policy_options
+    return WholeFlexTopoStatus(
+        kubelet=KubeletConfig(
+            version=held.version or None,
+            topology_manager_policy=config.topology_manager_policy,
+            topology_manager_scope=config.topology_manager_scope,
+            topology_manager_policy_options=dict(sorted(topology.items())) if topology else None,
+            cpu_manager_policy="static" if held.static_cpu else "none",
+            cpu_manager_policy_options=dict(sorted(cpu.items())) if cpu else None,
+            memory_manager_policy="Static" if held.static_memory else "None",
+            threads_per_core=hardware.threads_per_core,
+            online_cpus=cpuset.render(hardware.cpus),
+            reserved_cpus=cpuset.render(held.reserved),
+        ),
+        cpus=CpuState(default_set=cpuset.render(held.default), assignments=assigned) if held.static_cpu else None,
         memory=_memory(held, names) if held.static_memory else None,
-        devices=tuple(_resource(resource, devices, names) for resource, devices in held.devices.items()),
+        devices=tuple(
+            DeviceState(
+                resource=resource,
+                devices=tuple(
+                    PluginDevice(
+                        id=name,
+                        zones=device.zones or None,
+                        healthy=device.healthy,
+                        used_by=Holder(**_holder(device.owner, names)) if device.owner else None,
+                    )
+                    for name, device in devices.items()
+                ),
+            )
+            for resource, devices in held.devices.items()
+        ),
         components=tuple(_components(held, hardware, gpus, names, core_group_size)),
     )
 
@@ -79,23 +108,6 @@ def condition(
 # --- the kubelet -----------------------------------------------------------------------------------------------------
 
 
-def _kubelet(held: KubeletState, hardware: Hardware) -> KubeletConfig:
-    config = held.config
-    topology, cpu = config.topology_manager_policy_options, config.cpu_manager_policy_options
-    return KubeletConfig(
-        version=held.version or None,
-        topology_manager_policy=config.topology_manager_policy,
-        topology_manager_scope=config.topology_manager_scope,
-        topology_manager_policy_options=dict(sorted(topology.items())) if topology else None,
-        cpu_manager_policy="static" if held.static_cpu else "none",
-        cpu_manager_policy_options=dict(sorted(cpu.items())) if cpu else None,
-        memory_manager_policy="Static" if held.static_memory else "None",
-        threads_per_core=hardware.threads_per_core,
-        online_cpus=cpuset.render(hardware.cpus),
-        reserved_cpus=cpuset.render(held.reserved),
-    )
-
-
 def _holder(owner: Owner, names: Mapping[str, KubeletPod]) -> dict[str, str]:
     found = {"pod_uid": owner.uid, "container": owner.container}
     if pod := names.get(owner.uid):
@@ -103,19 +115,27 @@ def _holder(owner: Owner, names: Mapping[str, KubeletPod]) -> dict[str, str]:
     return found
 
 
-def _cpus(held: KubeletState, names: Mapping[str, KubeletPod]) -> CpuState:
-    return CpuState(
-        default_set=cpuset.render(held.default),
-        assignments=tuple(
-            CpuAssignment(cpus=cpuset.render(cpus), **_holder(owner, names))
-            for owner, cpus in sorted(held.cpus.items())
-        ),
-    )
-
-
 def _memory(held: KubeletState, names: Mapping[str, KubeletPod]) -> MemoryUse:
     return MemoryUse(
-        zones=tuple(_memory_zone(zone, node) for zone, node in sorted(held.memory_zones.items())),
+        zones=tuple(
+            MemoryZone(
+                zone=zone,
+                assignments=node.number_of_assignments,
+                cells=tuple(sorted(node.cells or (zone,))),
+                amounts=tuple(
+                    MemoryAmount(
+                        type=kind,
+                        total=table.total,
+                        system_reserved=table.system_reserved,
+                        allocatable=table.allocatable,
+                        reserved=table.reserved,
+                        free=table.free,
+                    )
+                    for kind, table in sorted((node.memory_map or {}).items())
+                ),
+            )
+            for zone, node in sorted(held.memory_zones.items())
+        ),
         assignments=tuple(
             MemoryAssignment(
                 type=block.type,
@@ -126,38 +146,6 @@ def _memory(held: KubeletState, names: Mapping[str, KubeletPod]) -> MemoryUse:
             for owner, blocks in sorted(held.memory.items())
             for block in sorted(blocks, key=lambda block: (block.type, block.numa_affinity or ()))
         ),
-    )
-
-
-def _memory_zone(zone: int, node: MemoryNode) -> MemoryZone:
-    return MemoryZone(
-        zone=zone,
-        assignments=node.number_of_assignments,
-        cells=tuple(sorted(node.cells or (zone,))),
-        amounts=tuple(
-            MemoryAmount(
-                type=kind,
-                total=table.total,
-                system_reserved=table.system_reserved,
-                allocatable=table.allocatable,
-                reserved=table.reserved,
-                free=table.free,
-            )
-            for kind, table in sorted((node.memory_map or {}).items())
-        ),
-    )
-
-
-def _resource(resource: str, devices: Mapping[str, KubeletDevice], names: Mapping[str, KubeletPod]) -> DeviceState:
-    return DeviceState(resource=resource, devices=tuple(_device(*pair, names) for pair in devices.items()))
-
-
-def _device(name: str, found: KubeletDevice, names: Mapping[str, KubeletPod]) -> PluginDevice:
-    return PluginDevice(
-        id=name,
-        zones=found.zones or None,
-        healthy=found.healthy,
-        used_by=Holder(**_holder(found.owner, names)) if found.owner else None,
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from agent import fingerprint
-from agent.kubelet.checkpoints import MemoryTable
 from agent.kubelet.held import KubeletPod, KubeletState
 from agent.machine.hardware import Hardware, MachineZone
 from crds.numa_placement import zone_name
@@ -34,37 +33,36 @@ def topology(node: str, held: KubeletState, hardware: Hardware, pods: Collection
     """The object of this node."""
     config = held.config
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
+    options = config.topology_manager_policy_options or {}
+    running = [(pod.namespace, pod.name) for pod in pods if not pod.finished]
+    attributes = [
+        ("topologyManagerPolicy", policy),
+        ("topologyManagerScope", scope),
+        *(
+            (f"topologyManagerOption{''.join(word.capitalize() for word in option.split('-'))}", value)
+            for option, value in sorted(options.items())
+        ),
+        (fingerprint.ATTRIBUTE, fingerprint.of_pods(running)),
+        (fingerprint.METHOD_ATTRIBUTE, fingerprint.METHOD_ALL),
+    ]
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": node},
         # For readers that are older than the attributes; where both are read, the attributes win.
         "topologyPolicies": [LEGACY_POLICIES.get((policy, scope), "None")],
-        "attributes": [{"name": name, "value": value} for name, value in _attributes(held, pods)],
-        "zones": [_zone(zone, held) for zone in hardware.zones],
-    }
-
-
-def _attributes(held: KubeletState, pods: Collection[KubeletPod]) -> Iterator[tuple[str, str]]:
-    config = held.config
-    yield "topologyManagerPolicy", config.topology_manager_policy
-    yield "topologyManagerScope", config.topology_manager_scope
-    options = config.topology_manager_policy_options or {}
-    for option, value in sorted(options.items()):
-        yield f"topologyManagerOption{''.join(word.capitalize() for word in option.split('-'))}", value
-    running = [(pod.namespace, pod.name) for pod in pods if not pod.finished]
-    yield fingerprint.ATTRIBUTE, fingerprint.of_pods(running)
-    yield fingerprint.METHOD_ATTRIBUTE, fingerprint.METHOD_ALL
-
-
-def _zone(zone: MachineZone, held: KubeletState) -> Json:
-    return {
-        "name": zone_name(zone.id),
-        "type": "Node",
-        "costs": [{"name": zone_name(other), "value": cost} for other, cost in sorted(zone.distances.items())],
-        "resources": [
-            {"name": name, "capacity": str(capacity), "allocatable": str(allocatable), "available": str(available)}
-            for name, capacity, allocatable, available in sorted(_resources(zone, held))
+        "attributes": [{"name": name, "value": value} for name, value in attributes],
+        "zones": [
+            {
+                "name": zone_name(zone.id),
+                "type": "Node",
+                "costs": [{"name": zone_name(other), "value": cost} for other, cost in sorted(zone.distances.items())],
+                "resources": [
+                    {"name": name, "capacity": str(has), "allocatable": str(usable), "available": str(free)}
+                    for name, has, usable, free in sorted(_resources(zone, held))
+                ],
+            }
+            for zone in hardware.zones
         ],
     }
 
@@ -78,14 +76,11 @@ def _resources(zone: MachineZone, held: KubeletState) -> Iterator[tuple[str, int
     if held.static_memory and (node := held.memory_zones.get(zone.id)):
         for kind, table in (node.memory_map or {}).items():
             if table.total:
-                yield kind, _installed(zone, kind, table), table.allocatable, table.free
+                # What the kernel says is installed; the kubelet's own figure where it says nothing.
+                installed = zone.memory if kind == "memory" else zone.hugepages.get(kind, 0)
+                yield kind, installed or table.total, table.allocatable, table.free
     for resource, devices in held.devices.items():
         here = [device for device in devices.values() if zone.id in device.zones]
         healthy = [device for device in here if device.healthy]
         if here:
             yield resource, len(here), len(healthy), len([device for device in healthy if device.owner is None])
-
-
-def _installed(zone: MachineZone, kind: str, table: MemoryTable) -> int:
-    """What the kernel says is installed; the kubelet's own figure where it says nothing."""
-    return (zone.memory if kind == "memory" else zone.hugepages.get(kind, 0)) or table.total

@@ -37,18 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     while words and words[0] in BENCHMARKS:
         names.append(words.pop(0))
     if words and len(names) != 1:
-        sys.exit(_usage())
+        lines = "\n".join(f"  {name:<18}{text}" for name, text in BENCHMARKS.items())
+        sys.exit(f"usage: python -m benchmarks [NAME ...]\n       python -m benchmarks NAME [OPTION ...]\n\n{lines}")
     try:
         for name in names or BENCHMARKS:
             print(f"\n== {name}: {BENCHMARKS[name]}", flush=True)
             importlib.import_module(f"benchmarks.{name.replace('-', '_')}").main(words)
     finally:  # of what was measured, where one of them failed
         report.goals()
-
-
-def _usage() -> str:
-    lines = "\n".join(f"  {name:<18}{text}" for name, text in BENCHMARKS.items())
-    return f"usage: python -m benchmarks [NAME ...]\n       python -m benchmarks NAME [OPTION ...]\n\n{lines}"
 
 
 if __name__ == "__main__":

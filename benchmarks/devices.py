@@ -61,9 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         start = time.process_time_ns()
         tables(graph)
         first = (time.process_time_ns() - start) / 1000
+        # All sets of free devices that lack two at the most: where there is most to choose from.
+        frees = [mask for mask in range(1 << size) if mask.bit_count() >= size - 2]
         for mode in ("require", "prefer", ""):
             choose.cache_clear()
-            frees = _frees(size)
             asked = [DeviceChoice(count=count, free=free, mode=mode) for free in frees]
             new = micros(partial(choose, graph, each) for each in asked)
             again = micros(partial(choose, graph, each) for each in asked)
@@ -77,11 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     columns = ["choice", "new, us", "again, us", "plain search, us", "plain / new", "tables, us once a kind"]
     report.table("Choice of devices", columns, rows)
     report.save("devices", [dict(zip(columns, row, strict=True)) for row in rows])
-
-
-def _frees(size: int) -> list[int]:
-    """All sets of free devices that lack two at the most: where there is most to choose from."""
-    return [mask for mask in range(1 << size) if mask.bit_count() >= size - 2]
 
 
 if __name__ == "__main__":

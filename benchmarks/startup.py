@@ -28,10 +28,10 @@ from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.objects import Job, key
 from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDINGS, WORKLOADS
+from kube.workloads import WorkloadObject
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
 from localcluster.nodes import Fleet, add_nodes, wait_ready
-from ungater.model.pod_slots import PodSetSlots
-from ungater.model.workload_object import WorkloadObject, observed_of
+from ungater.model.workload_status import observed_of
 
 GOAL_SECONDS = 15.0
 GOAL_MB = 250.0  # webhook and ungater together, with as many nodes and pods as is the default
@@ -127,7 +127,7 @@ def _pods_of(workload: WorkloadObject, jobs: dict[str, Job]) -> Iterator[Json]:
     (owner,) = workload.metadata.owner_references or ()
     slots = observed_of(workload).slots
     assert slots is not None  # noqa: S101 - it was placed
-    for number, values in enumerate(_values(slots)):
+    for number, values in enumerate(slot.values for slot in slots.slots for _ in range(slot.count)):
         pod = _pod(f"{owner.name}-{number}", values[-1], gpus=1)
         pod["metadata"] |= {
             "annotations": {KEYS.workload: workload.metadata.name},
@@ -144,11 +144,6 @@ def _pods_of(workload: WorkloadObject, jobs: dict[str, Job]) -> Iterator[Json]:
         }
         pod["spec"]["nodeSelector"] = dict(zip(slots.levels, values, strict=True))
         yield pod
-
-
-def _values(slots: PodSetSlots) -> Iterator[tuple[str, ...]]:
-    for slot in slots.slots:
-        yield from [slot.values] * slot.count
 
 
 def _pod(name: str, node: str, *, gpus: int = 0) -> Json:

@@ -268,7 +268,8 @@ async def _one(variant: str, options: argparse.Namespace) -> Run:
 
     async with plane(found[0], topogate=topogate, before=before) as made:
         run = await play(made.client, plans, variant, sum(map(len, found)), options.patience)
-        print(_line(run), flush=True)
+        refused = _listed(run.refused) or "none"
+        print(f"{variant}: {run.started} pods ran, refused: {refused}, {run.seconds:.0f} s", flush=True)
         if options.logs:
             options.logs.mkdir(parents=True, exist_ok=True)
             for log in (made.cluster.directory / "logs").glob("*.log"):
@@ -334,10 +335,6 @@ def show(runs: Sequence[Run]) -> None:
             GOALS.at_most("TopologyAffinityError with Topogate", run.refused.get("TopologyAffinityError", 0), 0, "pods")
         if run.refused_kinds:
             print(f"{run.variant}: refused by kind of pod: {_listed(run.refused_kinds)}")
-
-
-def _line(run: Run) -> str:
-    return f"{run.variant}: {run.started} pods ran, refused: {_listed(run.refused) or 'none'}, {run.seconds:.0f} s"
 
 
 def _listed(counts: dict[str, int]) -> str:

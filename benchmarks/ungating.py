@@ -189,9 +189,12 @@ async def _bare(made: Plane, job: str, options: argparse.Namespace) -> tuple[str
 
 async def _bare_loop(plan: list[dict[str, str]], kubeconfig: str, concurrency: int) -> None:
     """The bare loop, in its own process; prints its rate and its CPU seconds."""
+    import yaml
+
     connection = await config.load(kubeconfig)
     calls = [(connection.url.rstrip("/") + call["path"], call["body"].encode()) for call in plan]
-    headers = {"Content-Type": "application/merge-patch+json", **await _authorization(kubeconfig)}
+    user = yaml.safe_load(await asyncio.to_thread(Path(kubeconfig).read_text))["users"][0]["user"]
+    headers = {"Content-Type": "application/merge-patch+json", "Authorization": f"Bearer {user['token']}"}
     tls: Any = connection.tls if isinstance(connection.tls, ssl.SSLContext) else True
     waiting = iter(calls)
     async with aiohttp.ClientSession(
@@ -210,13 +213,6 @@ async def _bare_loop(plan: list[dict[str, str]], kubeconfig: str, concurrency: i
                 group.create_task(worker())
         seconds = time.perf_counter() - began
     print(json.dumps({"rate": len(calls) / seconds, "cpu": time.process_time() - cpu}))
-
-
-async def _authorization(kubeconfig: str) -> dict[str, str]:
-    import yaml
-
-    user = yaml.safe_load(await asyncio.to_thread(Path(kubeconfig).read_text))["users"][0]["user"]
-    return {"Authorization": f"Bearer {user['token']}"}
 
 
 def _components(made: Plane) -> Components:

@@ -150,8 +150,13 @@ async def _all(options: argparse.Namespace) -> list[Run]:
     for number in range(options.repeat):
         for shape in shapes:
             for variant in variants if number % 2 == 0 else reversed(variants):
-                runs.append(await _one(shape, variant, options))
-                _say(runs[-1])
+                run = await _one(shape, variant, options)
+                runs.append(run)
+                print(
+                    f"{run.shape}, {run.variant}: {run.seconds:.2f} s, {run.rate:.1f} Jobs/s,"
+                    f" {run.cpu_ms(*OWN):.2f} ms CPU a pod of its own",
+                    flush=True,
+                )
     return runs
 
 
@@ -314,14 +319,6 @@ async def _racks(client: Client) -> dict[str, set[tuple[str, str]]]:
     return dict(placed)
 
 
-def _say(run: Run) -> None:
-    print(
-        f"{run.shape}, {run.variant}: {run.seconds:.2f} s, {run.rate:.1f} Jobs/s,"
-        f" {run.cpu_ms(*OWN):.2f} ms CPU a pod of its own",
-        flush=True,
-    )
-
-
 def _print(runs: Sequence[Run], nodes: int) -> None:
     by_variant = {variant: [run for run in runs if run.variant == variant] for variant in (run.variant for run in runs)}
     base = report.median(run.seconds for run in by_variant.get("plain", ()))
@@ -340,8 +337,12 @@ def _print(runs: Sequence[Run], nodes: int) -> None:
     for variant, found in by_variant.items():
         if variant not in {"plain", kueue.NAME}:
             _state(f"{runs[0].shape}, {variant}", found, base, nodes)
-        if found[-1].requests:
-            _print_requests(variant, found[-1])
+        last = found[-1]
+        if last.requests:
+            rows = [
+                (call, count, count / last.pods) for call, count in last.requests.items() if count >= last.jobs / 10
+            ]
+            report.table(f"API calls, {variant}", ["user, verb, resource", "calls", "a pod"], rows)
     if "queue" in by_variant and kueue.NAME in by_variant:
         times = report.ratio(_seconds(by_variant[kueue.NAME]), _seconds(by_variant["queue"]))
         GOALS.at_least(f"{runs[0].shape}, queue: times Kueue's rate", times, GOAL_KUEUE, "")
@@ -386,8 +387,3 @@ def _costs(variant: str, runs: Sequence[Run], processes: Sequence[str]) -> list[
 
     each = (middle(name) for name in processes)
     return [variant, *each, middle(*OWN), middle(*processes), _calls_a_pod(runs), _megabytes(runs) or None]
-
-
-def _print_requests(variant: str, run: Run) -> None:
-    rows = [(call, count, count / run.pods) for call, count in run.requests.items() if count >= run.jobs / 10]
-    report.table(f"API calls, {variant}", ["user, verb, resource", "calls", "a pod"], rows)

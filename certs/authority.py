@@ -83,7 +83,15 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     @property
     def hosts(self) -> frozenset[str]:
         """DNS names and IP addresses of the serving certificate."""
-        return _hosts(self.leaf)
+        leaf = self.leaf
+        try:
+            names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return frozenset()
+        except _UNREADABLE as error:
+            raise BundleError(f"the extensions of tls.crt cannot be read: {error}") from error
+        addresses = names.get_values_for_type(x509.IPAddress)
+        return frozenset(names.get_values_for_type(x509.DNSName)) | {str(address) for address in addresses}
 
     @cached_property
     def issuer(self) -> x509.Certificate | None:
@@ -131,12 +139,16 @@ def check_signer(bundle: Bundle, now: datetime) -> None:
     if not bundle.ca_key_pem:
         raise BundleError("ca.key is missing")
     signer, key = bundle.authorities[0], _private_key(bundle.ca_key_pem, "ca.key")
-    # An Ed25519 key that somebody put there signs without a digest; `_issue` signs with SHA-256 and would raise.
+    # An Ed25519 key that somebody put there signs without a digest; `reissue` signs with SHA-256 and would raise.
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise BundleError("ca.key is neither an elliptic curve key nor an RSA key")
     if not _same_key(signer, key):
         raise BundleError("ca.key is not the key of the first certificate in ca.crt")
-    if not _may_sign(signer):
+    try:
+        is_authority = signer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (*_UNREADABLE, x509.ExtensionNotFound):
+        is_authority = False
+    if not is_authority:
         raise BundleError("the first certificate in ca.crt is no CA")
     if not signer.not_valid_before_utc <= now < signer.not_valid_after_utc:
         raise BundleError(f"the CA is valid from {signer.not_valid_before_utc} to {signer.not_valid_after_utc} only")
@@ -161,8 +173,31 @@ def add_authority(bundle: Bundle, now: datetime, lifetimes: Lifetimes) -> Bundle
 
 def reissue(bundle: Bundle, hosts: Iterable[str], now: datetime, lifetimes: Lifetimes) -> Bundle:
     """The same CAs, with a new serving certificate of the first."""
-    cert_pem, key_pem = _issue(bundle, hosts, now, lifetimes.leaf)
-    return replace(bundle, cert_pem=cert_pem, key_pem=key_pem)
+    authority = bundle.authorities[0]
+    ca_key = _private_key(bundle.ca_key_pem, "ca.key")
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = sorted(set(hosts))
+    alternatives: list[x509.GeneralName] = []
+    for name in names:
+        try:
+            alternatives.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            alternatives.append(x509.DNSName(name))
+    # Clients match the alternative names alone; the common name is for people, so it may leave out a name that is too
+    # long.
+    subject = _name(next((name for name in names if len(name) <= _MAX_COMMON_NAME), "topogate-webhook"))
+    # Clients check the whole chain. A certificate that outlives its CA fails on a day that its own dates do not show.
+    end = min(now + lifetimes.leaf, authority.not_valid_after_utc)
+    certificate = (
+        _builder(subject, authority.subject, key.public_key(), now, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    return replace(bundle, cert_pem=certificate.public_bytes(Encoding.PEM), key_pem=_key_pem(key))
 
 
 def is_due(certificate: x509.Certificate, now: datetime, renew_before: timedelta) -> bool:
@@ -225,29 +260,6 @@ def _make_authority(now: datetime, life: timedelta) -> tuple[bytes, bytes]:
     return certificate.public_bytes(Encoding.PEM), _key_pem(key)
 
 
-def _issue(bundle: Bundle, hosts: Iterable[str], now: datetime, life: timedelta) -> tuple[bytes, bytes]:
-    """A serving certificate of the bundle's first CA, and its key."""
-    authority = bundle.authorities[0]
-    ca_key = _private_key(bundle.ca_key_pem, "ca.key")
-    key = ec.generate_private_key(ec.SECP256R1())
-    names = sorted(set(hosts))
-    # Clients match the alternative names alone; the common name is for people, so it may leave out a name that is too
-    # long.
-    subject = _name(next((name for name in names if len(name) <= _MAX_COMMON_NAME), "topogate-webhook"))
-    # Clients check the whole chain. A certificate that outlives its CA fails on a day that its own dates do not show.
-    end = min(now + life, authority.not_valid_after_utc)
-    certificate = (
-        _builder(subject, authority.subject, key.public_key(), now, end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    return certificate.public_bytes(Encoding.PEM), _key_pem(key)
-
-
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, start: datetime, end: datetime
 ) -> x509.CertificateBuilder:
@@ -281,24 +293,6 @@ def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _hosts(certificate: x509.Certificate) -> frozenset[str]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return frozenset()
-    except _UNREADABLE as error:
-        raise BundleError(f"the extensions of tls.crt cannot be read: {error}") from error
-    addresses = names.get_values_for_type(x509.IPAddress)
-    return frozenset(names.get_values_for_type(x509.DNSName)) | {str(address) for address in addresses}
-
-
 def _private_key(pem: bytes, part: str) -> ec.EllipticCurvePrivateKey:
     """A key of any type that is known, whatever the cast says: `check_signer` looks at the type before it signs."""
     try:
@@ -307,13 +301,6 @@ def _private_key(pem: bytes, part: str) -> ec.EllipticCurvePrivateKey:
         raise BundleError(f"{part} is a key of an unknown kind: {error}") from error
     except _UNREADABLE as error:
         raise BundleError(f"{part} is no PEM private key without a password") from error
-
-
-def _may_sign(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (*_UNREADABLE, x509.ExtensionNotFound):
-        return False
 
 
 def _same_key(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:

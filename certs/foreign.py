@@ -8,8 +8,6 @@ caBundle does not have is not taken over as long as the one that is served is go
 
 from datetime import datetime
 
-from cryptography import x509
-
 from certs import store
 from certs.authority import Bundle, BundleError, check_serving, parse, signed_by
 from certs.options import CertificateOptions
@@ -61,7 +59,11 @@ def choose(made: Bundle, held: Bundle | None, published: Published, now: datetim
 def trusted(bundle: Bundle, published: Published) -> bool:
     """Whether every webhook's caBundle has a CA of the certificate; also where there are no webhooks."""
     chain = parse(bundle.cert_pem, "tls.crt")
-    return all(any(_leads_to(chain, each) for each in authorities) for authorities in published.bundles)
+    # A caBundle may hold a certificate of the chain itself: an intermediate, or one that signs itself.
+    return all(
+        any(link == each or signed_by(link, each) for each in authorities for link in chain)
+        for authorities in published.bundles
+    )
 
 
 def advice(options: CertificateOptions, published: Published) -> str:
@@ -72,8 +74,3 @@ def advice(options: CertificateOptions, published: Published) -> str:
         has = f"has {INJECT}: {source}" if source else f"lacks the annotation {INJECT}: {options.namespace}/CERTIFICATE"
         lines.append(f"{resource.kind} {name} {has}")
     return f"{'; '.join(lines)}; is the cainjector of cert-manager running?"
-
-
-def _leads_to(chain: tuple[x509.Certificate, ...], authority: x509.Certificate) -> bool:
-    # A caBundle may hold a certificate of the chain itself: an intermediate, or one that signs itself.
-    return any(link == authority or signed_by(link, authority) for link in chain)

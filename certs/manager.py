@@ -157,11 +157,22 @@ class CertificateManager:
     ) -> None:
         """Write what has changed, and say so."""
         bundle = step.bundle if step.bundle != found.bundle else None
-        replicas = self._replicas(seen, step, chosen, now)
+        options = self._options
+        # What the Secret shall say of all replicas: this one, the others, and those of CAs that were taken in.
+        replicas = dict(seen.replicas)
+        # The entry names both CAs: this replica serves the old certificate until this write has succeeded.
+        served = [each for each in (self.bundle, chosen) if each is not None and each.issuer is not None]
+        if chosen is not None and served:
+            needs = tuple(dict.fromkeys(fingerprint(each.issuer) for each in served if each.issuer is not None))
+            until = max(each.not_after for each in served)
+            replicas[options.replica] = Replica(needs, until, fingerprint(chosen.leaf), options.pod, options.pod_uid)
+        if step.adopted:  # what others said of themselves may be lost
+            before = replicas.get(UNKNOWN, Replica((), now))
+            until = max(before.until, now + options.lifetimes.leaf).replace(microsecond=0)
+            replicas[UNKNOWN] = Replica(tuple(dict.fromkeys((*before.needs, *step.adopted))), until)
         annotations = store.annotations_for(found, replicas, step.retired, answered=step.answered)
         if bundle is None and not annotations:
             return
-        options = self._options
         await store.write(
             self._client, options.namespace, options.secret, found, bundle=bundle, annotations=annotations
         )
@@ -179,32 +190,17 @@ class CertificateManager:
                 about, "Normal", Reason.CERTIFICATES_ROTATED, "Every replica serves the new CA; the old one is dropped"
             )
 
-    def _replicas(
-        self, seen: RoundFindings, step: RotationStep, chosen: Bundle | None, now: datetime
-    ) -> dict[str, Replica]:
-        """What the Secret shall say of all replicas: this one, the others, and those of CAs that were taken in."""
-        replicas = dict(seen.replicas)
-        # The entry names both CAs: this replica serves the old certificate until this write has succeeded.
-        served = [each for each in (self.bundle, chosen) if each is not None and each.issuer is not None]
-        if chosen is not None and served:
-            needs = tuple(dict.fromkeys(fingerprint(each.issuer) for each in served if each.issuer is not None))
-            until = max(each.not_after for each in served)
-            options = self._options
-            replicas[options.replica] = Replica(needs, until, fingerprint(chosen.leaf), options.pod, options.pod_uid)
-        if step.adopted:  # what others said of themselves may be lost
-            before = replicas.get(UNKNOWN, Replica((), now))
-            until = max(before.until, now + self._options.lifetimes.leaf).replace(microsecond=0)
-            replicas[UNKNOWN] = Replica(tuple(dict.fromkeys((*before.needs, *step.adopted))), until)
-        return replicas
-
     async def _alive(self, found: store.Stored, now: datetime) -> dict[str, Replica]:
         """The replicas that may still be called. Pods are looked for only where one holds something up."""
         alive = {name: each for name, each in found.replicas.items() if now < each.until}
-        front = _front(found.bundle)
+        try:
+            signer = None if found.bundle is None else fingerprint(found.bundle.authorities[0])
+        except BundleError:
+            signer = None
         for name, each in tuple(alive.items()):
             # A look-up is a call to the API server. It pays only for an entry that keeps an old CA, or at first, for
             # pods that went while nobody looked.
-            behind = self.rounds == 0 or set(each.needs) != {front}
+            behind = self.rounds == 0 or set(each.needs) != {signer}
             if each.pod and name != self._options.replica and behind and await self._is_gone(each):
                 log.info("a replica is gone", pod=each.pod)
                 del alive[name]
@@ -250,11 +246,3 @@ class CertificateManager:
         if self._said.get(what) != detail:
             log.warning(what, secret=self._options.where, error=detail)
         self._said[what] = detail
-
-
-def _front(bundle: Bundle | None) -> str | None:
-    """Fingerprint of the CA that signs; None where it cannot be read."""
-    try:
-        return None if bundle is None else fingerprint(bundle.authorities[0])
-    except BundleError:
-        return None

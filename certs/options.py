@@ -60,9 +60,15 @@ class CertificateOptions(msgspec.Struct, frozen=True):
             hosts.append(host)
         variables = os.environ if env is None else env
         pod, pod_uid = variables.get("POD_NAME", ""), variables.get("POD_UID", "")
+        replica = pod_uid
         # A name without a UID does not tell this pod from a later one of the same name, so neither counts.
         if not (pod and pod_uid):
             pod = pod_uid = ""
+            # A name that a process outside of a cluster has again when it is started again. Port 0 lets the kernel
+            # choose, so it names no process.
+            own = str(settings.webhook_port) if settings.webhook_port else f"pid{os.getpid()}"
+            host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname()).strip("-")
+            replica = f"{host[: _MAX_NAME - len(own) - 1]}-{own}".lstrip("-")
         return cls(
             namespace=settings.namespace,
             secret=settings.webhook_secret,
@@ -77,7 +83,7 @@ class CertificateOptions(msgspec.Struct, frozen=True):
             sign=settings.certificate_source == "self-signed",
             check_seconds=settings.certificate_check_seconds,
             settle_seconds=settings.certificate_settle_seconds,
-            replica=pod_uid or _process_name(settings.webhook_port),
+            replica=replica,
             pod=pod,
             pod_uid=pod_uid,
         )
@@ -92,11 +98,3 @@ class CertificateOptions(msgspec.Struct, frozen=True):
         """The webhook configurations."""
         yield from ((MUTATING_WEBHOOKS, name) for name in self.mutating)
         yield from ((VALIDATING_WEBHOOKS, name) for name in self.validating)
-
-
-def _process_name(port: int) -> str:
-    """A name that a process outside of a cluster has again when it is started again."""
-    host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname()).strip("-")
-    # Port 0 lets the kernel choose, so it names no process.
-    own = str(port) if port else f"pid{os.getpid()}"
-    return f"{host[: _MAX_NAME - len(own) - 1]}-{own}".lstrip("-")

@@ -110,7 +110,15 @@ def advance(seen: RoundFindings, hosts: Iterable[str], now: datetime, lifetimes:
     # 4. a serving certificate is signed where it lacks or is due, if clients know its CA; then nothing else is done
     wanted = frozenset(hosts) | (bundle.hosts if fault is None else frozenset())  # replicas may differ in settings
     retired = seen.retired
-    if fault is None and _is_serving_good(bundle, wanted, seen, now, lifetimes):
+    # Also a good one is replaced: for its signer, its names, a wish, or its age.
+    up_to_date = (
+        fault is None
+        and bundle.issuer == bundle.authorities[0]
+        and wanted == bundle.hosts
+        and seen.asked != LEAF
+        and not is_due(bundle.leaf, now, lifetimes.renew_before)
+    )
+    if up_to_date:
         # 5. what nobody needs any more is dropped; of what was just taken in nobody could say so yet
         bundle, retired = (bundle, retired) if adopted else _drop(bundle, seen, now)
     elif may_serve(bundle.authorities[0], seen):
@@ -153,15 +161,6 @@ def _with_signer(seen: RoundFindings, now: datetime, lifetimes: Lifetimes, news:
         return seen.held, fault or ""
     news.append("a certificate authority was made")
     return create_authority(now, lifetimes), (fault or "") if seen.stored is not None else ""
-
-
-def _is_serving_good(
-    bundle: Bundle, wanted: frozenset[str], seen: RoundFindings, now: datetime, lifetimes: Lifetimes
-) -> bool:
-    """Whether the serving certificate, which is good, needs no other one: by age, signer, names and wish."""
-    if bundle.issuer != bundle.authorities[0] or wanted != bundle.hosts or seen.asked == LEAF:
-        return False
-    return not is_due(bundle.leaf, now, lifetimes.renew_before)
 
 
 def _adopt(bundle: Bundle, seen: RoundFindings, now: datetime) -> tuple[Bundle, tuple[str, ...]]:

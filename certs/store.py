@@ -61,14 +61,22 @@ def parsed(secret: Mapping[str, Any]) -> Stored:
     """What a Secret holds; nothing in it is an error here."""
     metadata = secret.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
-    replicas, unreadable = _replicas(annotations)
+    replicas: dict[str, Replica] = {}
+    unreadable = []
+    for key, text in annotations.items():
+        if key.startswith(REPLICA_PREFIX):
+            name = key.removeprefix(REPLICA_PREFIX)
+            try:
+                replicas[name] = _decode(text)
+            except msgspec.DecodeError:
+                unreadable.append(name)
     asked = annotations.get(ROTATE, "")
     return Stored(
         version=metadata.get("resourceVersion", ""),
         uid=metadata.get("uid", ""),
         bundle=bundle_of(secret.get("data") or {}),
         replicas=replicas,
-        unreadable=unreadable,
+        unreadable=tuple(unreadable),
         retired=tuple(filter(None, annotations.get(RETIRED, "").split(","))),
         asked=asked if asked in {LEAF, CA} else "",
         misasked="" if asked in {LEAF, CA} else asked,
@@ -133,18 +141,6 @@ async def write(
     # The API server requires the keys tls.crt and tls.key in a Secret of this type; `data_of` writes all four.
     secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", **body, "metadata": metadata}
     await client.create(SECRETS, secret, namespace)
-
-
-def _replicas(annotations: Mapping[str, str]) -> tuple[dict[str, Replica], tuple[str, ...]]:
-    found, unreadable = {}, []
-    for key, text in annotations.items():
-        if key.startswith(REPLICA_PREFIX):
-            name = key.removeprefix(REPLICA_PREFIX)
-            try:
-                found[name] = _decode(text)
-            except msgspec.DecodeError:
-                unreadable.append(name)
-    return found, tuple(unreadable)
 
 
 def _decoded(text: str) -> bytes:

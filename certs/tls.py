@@ -31,7 +31,23 @@ class ServerTls:
         Raises ssl.SSLError where the two are unusable or do not match; what was served before is then served on.
         """
         context = _bare_context()
-        _load_pair(context, cert_pem, key_pem)
+        pair = key_pem + b"\n" + cert_pem
+        # The ssl module reads files only. Use memory behind a path, as the key must not lie on a disk.
+        if hasattr(os, "memfd_create"):
+            handle = os.memfd_create("topogate-tls", os.MFD_CLOEXEC)
+            try:
+                os.write(handle, pair)
+                # Opened by its path, the file is read from its beginning; the handle itself stands at the end.
+                context.load_cert_chain(f"/proc/self/fd/{handle}")
+            finally:
+                os.close(handle)
+        else:
+            with TemporaryDirectory() as folder:
+                path = Path(folder) / "pair.pem"
+                # The mode comes before the key, so that nobody else can open the file in between.
+                path.touch(mode=0o600)
+                path.write_bytes(pair)
+                context.load_cert_chain(path)
         self._current = context
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
@@ -49,22 +65,3 @@ def _bare_context() -> ssl.SSLContext:
     # aiohttp's parser reads HTTP/1.1 alone, so a client that offers h2 as well must not get it.
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _load_pair(context: ssl.SSLContext, cert_pem: bytes, key_pem: bytes) -> None:
-    """The ssl module reads files only. Use memory behind a path, as the key must not lie on a disk."""
-    if not hasattr(os, "memfd_create"):
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "pair.pem"
-            # The mode comes before the key, so that nobody else can open the file in between.
-            path.touch(mode=0o600)
-            path.write_bytes(key_pem + b"\n" + cert_pem)
-            context.load_cert_chain(path)
-        return
-    handle = os.memfd_create("topogate-tls", os.MFD_CLOEXEC)
-    try:
-        os.write(handle, key_pem + b"\n" + cert_pem)
-        # Opened by its path, the file is read from its beginning; the handle itself stands at the end.
-        context.load_cert_chain(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)

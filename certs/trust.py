@@ -58,8 +58,15 @@ class Published(msgspec.Struct, frozen=True, dict=True):
     def bundles(self) -> tuple[tuple[x509.Certificate, ...], ...]:
         """The CAs of each webhook."""
         hooks = [hook for *_, configuration in self.found for hook in configuration.webhooks or ()]
+        read: dict[str, tuple[x509.Certificate, ...]] = {}
         # All webhooks of an installation have the same text: it is parsed once, not once a webhook.
-        read = {text: _authorities(text) for text in {hook.client_config.ca_bundle for hook in hooks}}
+        for text in {hook.client_config.ca_bundle for hook in hooks}:
+            # One that cannot be read has no CAs: then no client trusts anything by it.
+            try:
+                # A BundleError is a ValueError, and ends below like text that is no base64.
+                read[text] = parse(base64.b64decode(text), "caBundle") if text else ()
+            except (binascii.Error, ValueError):
+                read[text] = ()
         return tuple(read[hook.client_config.ca_bundle] for hook in hooks)
 
     @property
@@ -127,12 +134,3 @@ class Settling:
         """Fingerprints of those that have stood there long enough."""
         since = self._since or {}
         return frozenset(name for name, start in since.items() if monotonic - start >= self._settle_seconds)
-
-
-def _authorities(text: str) -> tuple[x509.Certificate, ...]:
-    """The CAs of a caBundle; none where it cannot be read: then no client trusts anything by it."""
-    try:
-        # A BundleError is a ValueError, and ends below like text that is no base64.
-        return parse(base64.b64decode(text), "caBundle") if text else ()
-    except (binascii.Error, ValueError):
-        return ()

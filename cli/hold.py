@@ -30,7 +30,7 @@ from kube.errors import Forbidden, NotFound
 from kube.objects import condition, controller_of, is_true
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, WORKLOADS
-from kube.workloads import Workload
+from kube.workloads import WorkloadObject
 from queueing.lifecycle import RELEASE
 from ungater.model.conditions import EVICTED, FINISHED
 
@@ -129,7 +129,7 @@ async def change_all(
         KubeError: the API server did not do it.
     """
     try:
-        there = await client.list(WORKLOADS, namespace, type=Workload)
+        there = await client.list(WORKLOADS, namespace, type=WorkloadObject)
     except NotFound as error:
         raise not_installed() from error
     except Forbidden as error:
@@ -145,7 +145,7 @@ async def change_all(
     alike = Counter(map(title, found))
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(workload: Workload) -> None:
+    async def one(workload: WorkloadObject) -> None:
         name = title(workload)
         name += f" (workload {workload.metadata.name})" if alike[name] > 1 else ""
         async with gate:
@@ -173,7 +173,9 @@ async def change_all(
 async def _jobs_elsewhere(client: Client, selection: Selection, namespace: str) -> str:
     """Where jobs of these names are, for whoever may look; "" where there are none."""
     try:
-        others = [one for one in await client.list(WORKLOADS, type=Workload) if one.metadata.namespace != namespace]
+        others = [
+            one for one in await client.list(WORKLOADS, type=WorkloadObject) if one.metadata.namespace != namespace
+        ]
     except Forbidden:
         return ""
     found = {
@@ -203,12 +205,12 @@ def not_allowed(error: BaseException, namespace: str, verb: str, role: str, kind
     return Failure(f"{text}: ask for the role {role} there (`{binding}`): {error}")
 
 
-def selected(there: Sequence[Workload], selection: Selection, namespace: str) -> list[Workload]:
+def selected(there: Sequence[WorkloadObject], selection: Selection, namespace: str) -> list[WorkloadObject]:
     """The workloads that are meant, each once, in the order of their names. Failure where one is not there."""
     if not selection.names:
         wanted = [one for one in there if selection.every or one.spec.queue_name == selection.queue]
         return sorted(wanted, key=lambda one: one.metadata.name)
-    found: dict[str, Workload] = {}
+    found: dict[str, WorkloadObject] = {}
     for text in selection.names:
         kind, name = parse_owner(text)
         alike = [one for one in there if is_of(one, kind, name)]
@@ -224,7 +226,7 @@ def selected(there: Sequence[Workload], selection: Selection, namespace: str) ->
     return list(found.values())
 
 
-def is_of(workload: Workload, kind: str, name: str) -> bool:
+def is_of(workload: WorkloadObject, kind: str, name: str) -> bool:
     """Whether it is the Workload of the owner that somebody named, as `cli.cluster.owner_names.parse_owner` read it.
 
     A name may be that of one group of a LeaderWorkerSet (``serve-0``), or of a group of pods, which own their Workload
@@ -248,7 +250,7 @@ def is_of(workload: Workload, kind: str, name: str) -> bool:
     return meta.name.rpartition("-")[0] == workload_name(whose, name, "").rpartition("-")[0]
 
 
-def title(workload: Workload) -> str:
+def title(workload: WorkloadObject) -> str:
     """Whose it is: ``Job train``."""
     owner = controller_of(workload.metadata)
     if owner is not None:
@@ -257,7 +259,7 @@ def title(workload: Workload) -> str:
     return f"{GROUP} {head.removeprefix(f'{GROUP.lower()}-')}"
 
 
-def idle(workload: Workload, change: Change) -> str:
+def idle(workload: WorkloadObject, change: Change) -> str:
     """Why nothing is to be done; "" where something is."""
     if is_true(workload.status.conditions, FINISHED):
         return "has finished already"
@@ -270,7 +272,7 @@ def idle(workload: Workload, change: Change) -> str:
     return ""
 
 
-async def _carry_out(client: Client, change: Change, workload: Workload, *, dry_run: bool) -> str:
+async def _carry_out(client: Client, change: Change, workload: WorkloadObject, *, dry_run: bool) -> str:
     """What was done. Raises KubeError, Failure."""
     await _set_active(client, workload, active=change is Change.RELEASE, dry_run=dry_run)
     runs = workload.status.admission is not None
@@ -285,12 +287,12 @@ async def _carry_out(client: Client, change: Change, workload: Workload, *, dry_
     return f"{done} (dry run)" if dry_run else done
 
 
-async def _evicted(client: Client, workload: Workload) -> None:
+async def _evicted(client: Client, workload: WorkloadObject) -> None:
     """Wait until the eviction has begun, and make the workload active again however that ends."""
     meta = workload.metadata
     try:
         async with asyncio.timeout(ANSWER):
-            while not _is_evicted(await client.get(WORKLOADS, meta.name, meta.namespace, type=Workload)):
+            while not _is_evicted(await client.get(WORKLOADS, meta.name, meta.namespace, type=WorkloadObject)):
                 await asyncio.sleep(POLL)
     except TimeoutError:
         raise Failure(
@@ -302,7 +304,7 @@ async def _evicted(client: Client, workload: Workload) -> None:
         await _set_active(client, workload, active=True, dry_run=False)
 
 
-def _is_evicted(workload: Workload) -> bool:
+def _is_evicted(workload: WorkloadObject) -> bool:
     """Whether it is on its way out, or out already."""
     said = condition(workload.status.conditions, EVICTED)
     # Another eviction, such as a preemption, does not count: the controller has not acted on the hold yet.
@@ -310,7 +312,7 @@ def _is_evicted(workload: Workload) -> bool:
     return begun or workload.status.admission is None
 
 
-async def _set_active(client: Client, workload: Workload, *, active: bool, dry_run: bool) -> None:
+async def _set_active(client: Client, workload: WorkloadObject, *, active: bool, dry_run: bool) -> None:
     meta = workload.metadata
     body = {"metadata": {"uid": meta.uid}, "spec": {"active": active}}  # of this job, not of one made since
     await client.patch(WORKLOADS, meta.name, meta.namespace, body=body, dry_run=dry_run)

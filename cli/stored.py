@@ -21,7 +21,7 @@ from kube.errors import Forbidden
 from kube.objects import Condition
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, PODS, WORKLOADS
-from kube.workloads import Workload
+from kube.workloads import WorkloadObject
 from queueing.lifecycle import RELEASE
 from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
 
@@ -102,14 +102,14 @@ async def stored_queues(client: Client, *, namespace: str | None) -> StoredQueue
     )
 
 
-async def _workloads(client: Client, namespace: str) -> list[Workload]:
+async def _workloads(client: Client, namespace: str) -> list[WorkloadObject]:
     try:
-        return await client.list(WORKLOADS, namespace, type=Workload)
+        return await client.list(WORKLOADS, namespace, type=WorkloadObject)
     except Forbidden as error:
         raise not_allowed(error, namespace, "list", "view") from error
 
 
-def _stored(workload: Workload, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
+def _stored(workload: WorkloadObject, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
     conditions = workload.status.conditions
     ready = objects.condition(conditions, PODS_READY)
     state, reason, message = last_word(conditions) or _waiting_state(workload)
@@ -119,7 +119,7 @@ def _stored(workload: Workload, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
         kind,
         f"{workload.metadata.namespace}/{name}",
         workload.metadata.name,
-        workload.spec.queue_name or "",
+        workload.spec.queue_name,
         state,
         reason,
         message,
@@ -128,7 +128,7 @@ def _stored(workload: Workload, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
     )
 
 
-def _waiting_state(workload: Workload) -> tuple[str, str, str]:
+def _waiting_state(workload: WorkloadObject) -> tuple[str, str, str]:
     if not workload.spec.active:
         return "OnHold", "", RELEASE
     found = objects.condition(workload.status.conditions, QUOTA_RESERVED)
@@ -137,7 +137,7 @@ def _waiting_state(workload: Workload) -> tuple[str, str, str]:
     return "Waiting", found.reason, found.message
 
 
-def _pods_of(workload: Workload, pods: Sequence[objects.Pod]) -> tuple[StoredPod, ...]:
+def _pods_of(workload: WorkloadObject, pods: Sequence[objects.Pod]) -> tuple[StoredPod, ...]:
     name = workload.metadata.name
     each = (
         StoredPod(one.metadata.name, one.status.phase, one.spec.node_name, bool(one.spec.scheduling_gates))

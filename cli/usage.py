@@ -4,10 +4,10 @@ import asyncio
 import json
 import math
 import re
+import ssl
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
-import aiohttp
 import msgspec
 import typer
 from rich.console import Group, RenderableType
@@ -17,6 +17,7 @@ from rich.text import Text
 from cli.options import PrometheusLabels, checked_labels, checked_url
 from cli.output import Failure, Output, OutputFormat, emit, plain_table
 from clock import SYSTEM, Clock
+from kube.connection.lean_aiohttp import aiohttp
 from web.prometheus_api import PrometheusApi, PrometheusError, TimeSeries
 
 UNITS: Final = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -69,7 +70,7 @@ def command(
     seconds = seconds_of(since)
 
     async def ask_prometheus() -> Usage:
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=ssl.create_default_context())) as session:
             return await usage(PrometheusApi(session, url, labels), since, seconds, namespace, resource, SYSTEM)
 
     try:

@@ -7,7 +7,6 @@ the API server holds without it (`_slim`), for people apply and read these files
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,24 +144,21 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
 
 def _inlined(node: Schema, definitions: dict[str, Schema]) -> Schema:
     """The node with what it refers to and its one arm that is not null; marks of both are kept."""
-    for inner in _referred(node, definitions):
-        outer = {key: value for key, value in node.items() if key not in {"$ref", "anyOf"}}
-        # The field's own marks win over those of its type. Rules are not replaced: both hold.
-        merged = _inlined(inner, definitions) | outer
-        if CEL in inner and CEL in outer:
-            merged[CEL] = [*inner[CEL], *outer[CEL]]
-        return merged
-    return node
-
-
-def _referred(node: Schema, definitions: dict[str, Schema]) -> Iterator[Schema]:
     if "$ref" in node:
-        yield definitions[node["$ref"].rsplit("/", 1)[1]]
+        inner = definitions[node["$ref"].rsplit("/", 1)[1]]
     elif "anyOf" in node and "x-kubernetes-int-or-string" not in node:
         arms = [arm for arm in node["anyOf"] if arm.get("type") != "null"]
         if len(arms) != 1:
             raise TypeError(f"a union cannot be a structural schema: {node}")
-        yield arms[0]
+        inner = arms[0]
+    else:
+        return node
+    outer = {key: value for key, value in node.items() if key not in {"$ref", "anyOf"}}
+    # The field's own marks win over those of its type. Rules are not replaced: both hold.
+    merged = _inlined(inner, definitions) | outer
+    if CEL in inner and CEL in outer:
+        merged[CEL] = [*inner[CEL], *outer[CEL]]
+    return merged
 
 
 def _properties(value: dict[str, Schema], definitions: dict[str, Schema]) -> dict[str, Schema]:

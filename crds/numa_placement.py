@@ -14,7 +14,6 @@ Rules
 
 from collections.abc import Container, Mapping
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -113,13 +112,10 @@ def _read_zone_use(entry: _Entry) -> ZoneUse:
     zone = zone_id(entry.zone)
     if zone is None:
         raise ValueError(f"no zone: {entry.zone}")
-    amounts = {resource: _amount(resource, value) for resource, value in entry.amount.items()}
+    amounts: dict[str, int] = {}
+    for resource, value in entry.amount.items():
+        # Bounded as every amount is, so that sums of them stay within 64 bits.
+        amounts[resource] = bounded(parse(resource, value))
+        if amounts[resource] < 0:
+            raise ValueError(f"{resource}: negative")
     return ZoneUse(zone=zone, amounts=amounts, devices=dict(entry.devices))
-
-
-def _amount(resource: str, value: Any) -> int:
-    # Bounded as every amount is, so that sums of them stay within 64 bits.
-    amount = bounded(parse(resource, value))
-    if amount < 0:
-        raise ValueError(f"{resource}: negative")
-    return amount

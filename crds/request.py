@@ -254,8 +254,13 @@ def unresolved(request: ParsedRequest) -> TopologyRequest:
 
 def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
     found = _merge([request for annotations, path in places for request in _written(annotations, keys, path)])
+    # Who wants linked devices has to be placed, anywhere; unless it says that it is not to be.
     # Only where nothing else is asked for: unconstrained beside a level would contradict it.
-    found = found or _implied(places, keys)
+    if found is None:
+        linked = next((f"{path}[{GPU_LINK}]" for annotations, path in places if GPU_LINK in annotations), None)
+        declined = any(annotations.get(keys.unconstrained) == "false" for annotations, _ in places)
+        if linked is not None and not declined:
+            found = ParsedRequest(Policy.UNCONSTRAINED, None, linked)
     slices = read_slices(places, keys)
     if isinstance(slices, BadSlices):
         raise RequestError(slices.reason, slices.field, slices.value, slices.message)
@@ -267,13 +272,6 @@ def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
         raise RequestError(Reason.INVALID_REQUEST, field, slices.group, text)
     found = found or ParsedRequest(Policy.UNCONSTRAINED, None, slices.field)
     return replace(found, slices=slices.layers, slices_field=slices.field, group=slices.group)
-
-
-def _implied(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
-    """Who wants linked devices has to be placed, anywhere; unless it says that it is not to be."""
-    at = next((f"{path}[{GPU_LINK}]" for annotations, path in places if GPU_LINK in annotations), None)
-    declined = any(annotations.get(keys.unconstrained) == "false" for annotations, _ in places)
-    return None if at is None or declined else ParsedRequest(Policy.UNCONSTRAINED, None, at)
 
 
 def _written(annotations: Mapping[str, str], keys: Keys, path: str) -> Iterator[ParsedRequest]:

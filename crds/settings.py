@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
@@ -547,17 +546,13 @@ def _explain(error: ValidationError, origin: Mapping[str, str], source: str) -> 
         shown = f"{where}: {to_camel(field) if field in Settings.model_fields else field[:80]}{rest}"
         if problem["type"] == "extra_forbidden":
             lines.append(f"{shown}: unknown field" if rest else f"{shown}: unknown setting; {_suggestion(field)}")
-        elif field:
-            lines.append(f"{shown}: {_what(problem)}")
-        else:
+        elif not field:
             lines.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
+        elif problem["type"] == "missing":
+            lines.append(f"{shown}: is missing")
+        else:
+            lines.append(f"{shown}: {expected(problem, _PATTERNS)}, found {shown_value(problem['input'])}")
     return "\n".join(lines[:MOST_PROBLEMS])
-
-
-def _what(problem: ErrorDetails) -> str:
-    if problem["type"] == "missing":
-        return "is missing"
-    return f"{expected(problem, _PATTERNS)}, found {shown_value(problem['input'])}"
 
 
 def _suggestion(key: str) -> str:

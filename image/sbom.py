@@ -76,7 +76,25 @@ def bill(lock: str, project: Mapping[str, object]) -> Bom:
         description=str(project["description"]),
         bom_ref=str(project["name"]),
     )
-    parts = {(one.name, one.version): _part(one) for one in entries}
+    parts = {
+        (one.name, one.version): Component(
+            type=ComponentType.LIBRARY,
+            name=one.name,
+            version=one.version,
+            bom_ref=f"{one.name}@{one.version}",
+            purl=PackageURL("pypi", name=one.name, version=one.version),
+            properties=[Property(name="marker", value=one.marker)] if one.marker else [],
+            external_references=[
+                ExternalReference(
+                    type=ExternalReferenceType.DISTRIBUTION,
+                    url=XsUri(f"pkg:pypi/{one.name}@{one.version}"),
+                    comment="any one of these files",
+                    hashes=[HashType(alg=HashAlgorithm.SHA_256, content=each) for each in one.hashes],
+                )
+            ],
+        )
+        for one in entries
+    }
     made = Bom(components=parts.values(), serial_number=uuid5(NAMESPACE_OID, hashlib.sha256(lock.encode()).hexdigest()))
     made.metadata.component = root
     made.metadata.timestamp = None  # type: ignore[assignment] # the schema has it optional
@@ -88,35 +106,13 @@ def bill(lock: str, project: Mapping[str, object]) -> Bom:
         raise LockError("pyproject.toml: project.dependencies: expected a list")
     made.register_dependency(root, _named(direct, by_name))
     for (name, _), part in parts.items():
-        made.register_dependency(part, _named(_required(name), by_name))
+        try:
+            required = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            # It is for another platform, and not installed here.
+            required = []
+        made.register_dependency(part, _named(required, by_name))
     return made
-
-
-def _part(one: Pinned) -> Component:
-    return Component(
-        type=ComponentType.LIBRARY,
-        name=one.name,
-        version=one.version,
-        bom_ref=f"{one.name}@{one.version}",
-        purl=PackageURL("pypi", name=one.name, version=one.version),
-        properties=[Property(name="marker", value=one.marker)] if one.marker else [],
-        external_references=[
-            ExternalReference(
-                type=ExternalReferenceType.DISTRIBUTION,
-                url=XsUri(f"pkg:pypi/{one.name}@{one.version}"),
-                comment="any one of these files",
-                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=each) for each in one.hashes],
-            )
-        ],
-    )
-
-
-def _required(name: str) -> list[str]:
-    """What the distribution that is installed here requires; [] where it is for another platform."""
-    try:
-        return metadata.requires(name) or []
-    except metadata.PackageNotFoundError:
-        return []
 
 
 def _named(requirements: list[str], by_name: Mapping[str, list[Component]]) -> list[Component]:

@@ -193,8 +193,10 @@ def api_error(status: int, body: bytes = b"", headers: Mapping[str, Any] | None 
     except msgspec.DecodeError:
         # A proxy's error page may be of any size, and messages end up in logs and conditions.
         parsed = Status(message=body[:300].decode(errors="replace").strip())
+    # The HTTP date form exists too; the API server never sends it.
     header = (headers or {}).get("Retry-After")
-    return from_status(parsed, code=status, retry_after=_seconds(header), request=request)
+    seconds = float(header) if header is not None and header.isascii() and header.isdigit() else None
+    return from_status(parsed, code=status, retry_after=seconds, request=request)
 
 
 def from_status(status: Status, *, code: int = 0, retry_after: float | None = None, request: str = "") -> ApiError:
@@ -205,8 +207,3 @@ def from_status(status: Status, *, code: int = 0, retry_after: float | None = No
     if cls is Conflict and status.reason == "AlreadyExists":
         cls = AlreadyExists
     return cls(code, status.reason, status.message, retry_after, request=request, details=status.details)
-
-
-def _seconds(header: str | None) -> float | None:
-    # The HTTP date form exists too; the API server never sends it.
-    return float(header) if header is not None and header.isascii() and header.isdigit() else None

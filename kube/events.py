@@ -188,7 +188,10 @@ class EventRecorder:
             self._keep_series(series)
             self._counting[series] = None
         elif series is not None or self._may_create(key[0], now):
-            self._begin(_Series(key, note, _event_name(key[0].name), moment, moment, now))
+            # No other event has this name, and it says what the event is about. Names end at 253 characters, and the
+            # object's own may have all of them. No part of a name ends in a dot or a dash.
+            name = f"{key[0].name[:220].rstrip('.-')}.{secrets.token_hex(8)}"
+            self._begin(_Series(key, note, name, moment, moment, now))
         else:
             self.dropped += 1
 
@@ -222,12 +225,9 @@ class EventRecorder:
             try:
                 await self._create(series)
             except asyncio.CancelledError:
-                self._requeue(series)
+                with contextlib.suppress(asyncio.QueueFull):
+                    self._queue.put_nowait(series)  # its name is known: should it be there already, that is fine
                 raise
-
-    def _requeue(self, series: _Series) -> None:
-        with contextlib.suppress(asyncio.QueueFull):
-            self._queue.put_nowait(series)  # its name is known: should it be there already, that is fine
 
     async def _write_counts(self) -> None:
         while True:
@@ -307,12 +307,6 @@ class EventRecorder:
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": series.last_time}
         return body
-
-
-def _event_name(regarding: str) -> str:
-    """A name that no other event has, and that says what it is about."""
-    # Names end at 253 characters, and the object's own may have all of them. No part of a name ends in a dot or a dash.
-    return f"{regarding[:220].rstrip('.-')}.{secrets.token_hex(8)}"
 
 
 def _shorten(note: str) -> str:

@@ -61,7 +61,11 @@ class Index(Generic[T]):
 
     def set(self, key: str, obj: T) -> None:
         """Take in an object, or its next state."""
-        values = self._compute(key, obj)
+        values: tuple[str, ...] = ()
+        try:
+            values = tuple(self._values(obj))
+        except Exception:
+            log.exception("indexer failed: the object is in no place of it", index=self._name, key=key)
         # Where the values stay, the new object overwrites the old one in its places below.
         if values != self._of.get(key, ()):
             self.remove(key)
@@ -77,13 +81,6 @@ class Index(Generic[T]):
             found.pop(key, None)
             if not found:
                 del self._by[value]
-
-    def _compute(self, key: str, obj: T) -> tuple[str, ...]:
-        try:
-            return tuple(self._values(obj))
-        except Exception:
-            log.exception("indexer failed: the object is in no place of it", index=self._name, key=key)
-            return ()
 
 
 def under_way() -> asyncio.Event:

@@ -107,7 +107,9 @@ class LeaderElector:
         """
         try:
             while True:
-                await self._acquire()
+                # A later answer is of no use: the lease counts from when the call was sent, and would be over.
+                while not await self._try(self._lease_seconds * RENEW_DEADLINE):
+                    await asyncio.sleep(self._retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- only spreads load
                 log.info("leading", lease=self._name, identity=self.identity)
                 if await self._lead(lead):
                     return
@@ -115,11 +117,6 @@ class LeaderElector:
         finally:
             # Shielded: a second cancellation would leave the lease to run out, and nobody leads meanwhile.
             await asyncio.shield(self._release())
-
-    async def _acquire(self) -> None:
-        # A later answer is of no use: the lease counts from when the call was sent, and would be over.
-        while not await self._try(self._lease_seconds * RENEW_DEADLINE):
-            await asyncio.sleep(self._retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- only spreads load
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """Lead until it is done (True) or the lease is lost (False)."""
@@ -166,7 +163,10 @@ class LeaderElector:
 
     async def _take_lease(self) -> bool:
         # The last answer serves as long as nobody else writes, so that a renewal is one call.
-        lease = self._lease or await self._read()
+        lease = self._lease
+        if lease is None:
+            with contextlib.suppress(NotFound):
+                lease = await self._client.get(LEASES, self._name, self._namespace, type=Lease)
         if lease is None:
             sent = self._clock.monotonic()
             try:
@@ -185,12 +185,6 @@ class LeaderElector:
         sent = self._clock.monotonic()
         self._hold_lease(await self._client.replace(LEASES, self._body(lease), self._namespace, type=Lease), sent)
         return True
-
-    async def _read(self) -> Lease | None:
-        try:
-            return await self._client.get(LEASES, self._name, self._namespace, type=Lease)
-        except NotFound:
-            return None
 
     def _observe(self, lease: Lease) -> None:
         self.holder = lease.spec.holder_identity or ""

@@ -76,8 +76,11 @@ def device_links(
             by_matrix = _graph_of(matrix, count, spec=spec, ids=ids, zones=zones, zone_ids=zone_ids)
     except LinkError as error:
         problems.append(str(error))
-    if by_edges is not None and by_matrix is not None and not _agree(by_edges, by_matrix):
-        problems.append(f"FlexTopo and annotation {MATRIX_NAME} disagree about NVLinks; FlexTopo counts")
+    if by_edges is not None and by_matrix is not None and by_edges.nvlinks != by_matrix.nvlinks:
+        # A matrix of 0 and 1 says whether there are NVLinks and not how many, so only that is compared.
+        flat = {links for row in by_matrix.nvlinks for links in row} <= {0, 1}
+        if not flat or by_edges.neighbours != by_matrix.neighbours:
+            problems.append(f"FlexTopo and annotation {MATRIX_NAME} disagree about NVLinks; FlexTopo counts")
     return Links(by_matrix if by_edges is None else by_edges, tuple(problems))
 
 
@@ -201,13 +204,6 @@ def _graph_of(
     near = {zone: 1 << index for index, zone in enumerate(zone_ids)}
     printed = tuple(0 if zone is None else near.get(zone, 0) for zone in matrix.zones)
     return from_words(words, zones=printed if any(printed) else ())
-
-
-def _agree(one: LinkGraph, other: LinkGraph) -> bool:
-    """Whether two graphs have the same NVLinks; a matrix of 0 and 1 does not count them."""
-    # A matrix of 0 and 1 says whether there are NVLinks and not how many, so only that is compared.
-    flat = {links for row in other.nvlinks for links in row} <= {0, 1}
-    return one.nvlinks == other.nvlinks or (flat and one.neighbours == other.neighbours)
 
 
 def from_annotations(annotations: Mapping[str, str]) -> Matrix | None:

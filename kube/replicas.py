@@ -156,9 +156,13 @@ def replicas_of(one: ReplicatedObject, api_version: str) -> Replicas | None:
             counts[plain(kind)] = counts.get(plain(kind), 0) + count
             templates[plain(kind)] = msgspec.convert((template or {}).get("metadata") or {}, ObjectMeta)
         # Only the v2beta1 operator has a Job make the launcher; the older one makes that pod itself.
-        made = _launcher(spec) if group == KUBEFLOW and version != "v1" else b""
+        made = b""
+        if group == KUBEFLOW and version != "v1":
+            launcher = next((one for kind, one in _replica_specs(spec).items() if plain(kind) == LAUNCHER), None)
+            made = msgspec.json.encode(launcher["template"]) if launcher is not None else b""
         late = bool(made) and spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
-        over = _end_of_status(status)
+        holding = (one.get("type") for one in status.get("conditions") or () if one.get("status") == "True")
+        over = next((_ENDS[type_] for type_ in holding if type_ in _ENDS), "")
     # The kinds may be installed without a schema, so any type may stand anywhere, nested as deeply as JSON goes.
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None
@@ -175,11 +179,6 @@ def _of_kubeflow(spec: Mapping[str, Any]) -> Iterator[_Kind]:
 def _replica_specs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = next((value for name, value in spec.items() if name.endswith("ReplicaSpecs")), {})
     return found
-
-
-def _launcher(spec: Mapping[str, Any]) -> bytes:
-    one = next((one for kind, one in _replica_specs(spec).items() if plain(kind) == LAUNCHER), None)
-    return msgspec.json.encode(one["template"]) if one is not None else b""
 
 
 def _of_ray(spec: Mapping[str, Any]) -> Iterator[_Kind]:
@@ -208,10 +207,3 @@ def _number_of_annotation(text: str | None) -> int:
         int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= len("2147483647") else 0
     )
     return min(found, MOST_PODS)
-
-
-def _end_of_status(status: Mapping[str, Any]) -> str:
-    for one in status.get("conditions") or ():
-        if one.get("status") == "True" and one.get("type") in _ENDS:
-            return _ENDS[one["type"]]
-    return ""

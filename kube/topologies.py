@@ -1,10 +1,20 @@
-"""Wire shapes of NodeResourceTopology and FlexTopo: the fields we read and no other, as in `kube.objects`.
+"""Wire shapes of NodeResourceTopology and FlexTopo, for the agent that writes them and all who read them.
 
-Values that others write are taken as loosely as they may come, so that one bad number is a problem with a name
-(`ungater.numa.sources`) and not an object that cannot be read.
+Of NodeResourceTopology there are the fields that are read and no other. Values that others write are taken as loosely
+as they may come, so that one bad number is a problem with a name (`ungater.numa.sources`) and not an object that cannot
+be read.
+
+A FlexTopo costs the agent's process a tenth of what the models in `crds.kinds.flex_topo` do, which explain every field.
+What has a default there has the same one here, and is left out on the wire, whoever filled it in. What is required
+there is always written, and read where it is missing too: an agent of another version may have left it out.
+`WholeFlexTopo` has, besides, what the agent writes for people alone, which readers of many nodes need not keep.
 """
 
+import msgspec
+
 from kube.objects import Condition, Object, Quantity, StrMap, Struct
+
+Zones = tuple[int, ...]
 
 # --- NodeResourceTopology (topology.node.k8s.io/v1alpha2): no spec and no status -------------------------------------
 
@@ -42,29 +52,35 @@ class NodeResourceTopology(Object, frozen=True):
     zones: tuple[TopologyZone, ...] | None = None
 
 
-# --- FlexTopo (`crds.kinds.flex_topo` explains every field) -----------------------------------------------------------
+# --- FlexTopo ---------------------------------------------------------------------------------------------------------
+
+
+def _no_zones() -> Zones:
+    # A function: an empty tuple by default, or made by `tuple`, would be left out on the wire.
+    return ()
 
 
 class Component(Struct, frozen=True):
     """A component of the hardware graph."""
 
-    id: str = ""
-    type: str = ""
+    id: str = msgspec.field(default_factory=str)
+    type: str = msgspec.field(default_factory=str)
     attributes: StrMap | None = None
 
 
 class Edge(Struct, frozen=True):
     """How two components relate."""
 
-    source: str = ""
-    target: str = ""
-    type: str = ""
+    source: str = msgspec.field(default_factory=str)
+    target: str = msgspec.field(default_factory=str)
+    type: str = msgspec.field(default_factory=str)
     attributes: StrMap | None = None
 
 
 class FlexTopoSpec(Struct, frozen=True):
     """The hardware."""
 
+    core_group_size: int = 8
     nodes: tuple[Component, ...] | None = None
     edges: tuple[Edge, ...] | None = None
 
@@ -87,15 +103,16 @@ class KubeletConfig(Struct, frozen=True):
 class Holder(Struct, frozen=True):
     """A container that holds something."""
 
-    pod_uid: str = ""
+    pod_uid: str = msgspec.field(default_factory=str)
     namespace: str | None = None
     pod: str | None = None
+    container: str = msgspec.field(default_factory=str)
 
 
 class CpuAssignment(Holder, frozen=True):
     """CPUs that one container holds for itself."""
 
-    cpus: str = ""
+    cpus: str = msgspec.field(default_factory=str)
 
 
 class CpuState(Struct, frozen=True):
@@ -108,42 +125,43 @@ class CpuState(Struct, frozen=True):
 class MemoryAmount(Struct, frozen=True):
     """Memory of one type in one zone, in bytes."""
 
-    type: str = ""
-    total: int = 0
-    allocatable: int = 0
+    type: str = msgspec.field(default_factory=str)
+    total: int = msgspec.field(default_factory=int)
+    system_reserved: int = 0
+    allocatable: int = msgspec.field(default_factory=int)
     reserved: int = 0
-    free: int = 0
+    free: int = msgspec.field(default_factory=int)
 
 
 class MemoryZone(Struct, frozen=True):
     """The Memory Manager's state of one zone."""
 
-    zone: int = 0
+    zone: int = msgspec.field(default_factory=int)
     assignments: int = 0
-    cells: tuple[int, ...] | None = None
+    cells: Zones | None = None
     amounts: tuple[MemoryAmount, ...] | None = None
 
 
 class MemoryAssignment(Holder, frozen=True):
-    """Memory that one container holds, from ``zones`` as one group."""
+    """Memory that one container holds, in bytes, from ``zones`` as one group."""
 
-    type: str = ""
-    zones: tuple[int, ...] = ()
-    size: int = 0
+    type: str = msgspec.field(default_factory=str)
+    zones: Zones = msgspec.field(default_factory=_no_zones)
+    size: int = msgspec.field(default_factory=int)
 
 
-class MemoryState(Struct, frozen=True):
+class MemoryUse(Struct, frozen=True):
     """The Memory Manager's state."""
 
     zones: tuple[MemoryZone, ...] | None = None
     assignments: tuple[MemoryAssignment, ...] | None = None
 
 
-class Device(Struct, frozen=True):
+class PluginDevice(Struct, frozen=True):
     """One device of a device plugin; ``zones`` absent: the plugin says none."""
 
-    id: str = ""
-    zones: tuple[int, ...] | None = None
+    id: str = msgspec.field(default_factory=str)
+    zones: Zones | None = None
     healthy: bool = True
     used_by: Holder | None = None
 
@@ -151,8 +169,16 @@ class Device(Struct, frozen=True):
 class DeviceState(Struct, frozen=True):
     """The Device Manager's state of one resource."""
 
-    resource: str = ""
-    devices: tuple[Device, ...] | None = None
+    resource: str = msgspec.field(default_factory=str)
+    devices: tuple[PluginDevice, ...] | None = None
+
+
+class ComponentUse(Struct, frozen=True):
+    """Whether one component is in use."""
+
+    id: str = msgspec.field(default_factory=str)
+    status: str = msgspec.field(default_factory=str)
+    used_by: tuple[Holder, ...] | None = None
 
 
 class FlexTopoStatus(Struct, frozen=True):
@@ -161,12 +187,25 @@ class FlexTopoStatus(Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
     kubelet: KubeletConfig | None = None
     cpus: CpuState | None = None
-    memory: MemoryState | None = None
+    memory: MemoryUse | None = None
     devices: tuple[DeviceState, ...] | None = None
 
 
+class WholeFlexTopoStatus(FlexTopoStatus, frozen=True):
+    """Who holds what, with what follows from it for each component; ``observed_at`` in RFC 3339."""
+
+    observed_at: str | None = None
+    components: tuple[ComponentUse, ...] | None = None
+
+
 class FlexTopo(Object, frozen=True):
-    """The hardware of one node as a graph, and what the kubelet has given to whom; named as the node."""
+    """The hardware of one node as a graph, and what its kubelet gave to whom; named as the node."""
 
     spec: FlexTopoSpec = FlexTopoSpec()
     status: FlexTopoStatus = FlexTopoStatus()
+
+
+class WholeFlexTopo(FlexTopo, frozen=True):
+    """The same with all that the agent writes."""
+
+    status: WholeFlexTopoStatus = WholeFlexTopoStatus()

@@ -17,13 +17,13 @@ from contextlib import aclosing
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-import aiohttp
 import msgspec
 import structlog
 
 from clock import SYSTEM, Clock
 from kube.client import PAGE, Client
 from kube.connection.answers import Page
+from kube.connection.lean_aiohttp import aiohttp
 from kube.connection.nesting import deep
 from kube.connection.transport import backoff
 from kube.errors import (
@@ -108,11 +108,6 @@ def _decode_partial(data: bytes | msgspec.Raw, type: type[P]) -> P:  # noqa: A00
         raise BadAnswer(f"neither an object nor a watch event: {error}: {bytes(data)[:100]!r}") from error
 
 
-def _failures(before: int, lasted: float) -> int:
-    """Failures in a row: an attempt that lasted is the first of a new row."""
-    return 0 if lasted > MAX_BACKOFF_SECONDS else before + 1
-
-
 async def lines(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], None]:
     """The whole lines of a stream, as many at a time as came together; a cut last line is dropped.
 
@@ -184,7 +179,9 @@ class Feed(Generic[T]):
                 # Only a 410 is counted as expired; what else ends up here (403, a failed list) is listed again as well.
                 if isinstance(error, Gone):
                     self.tell_observer(Signal.EXPIRED, 1)
-                failures = _failures(failures, self.clock.monotonic() - began)
+                # Failures in a row: an attempt that lasted is the first of a new row.
+                lasted = self.clock.monotonic() - began
+                failures = 0 if lasted > MAX_BACKOFF_SECONDS else failures + 1
                 await self._rest(error, failures)
 
     async def list_then_watch(self) -> AsyncGenerator[Listed[T] | Changed[T], None]:

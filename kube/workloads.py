@@ -1,8 +1,14 @@
-"""Wire shapes of Topogate's Workload, as the commands that look at a cluster read it; `crds` has the whole of it."""
+"""Wire shapes of Topogate's Workload; `crds.kinds.workload` says what each field means.
+
+`WorkloadObject` is without the templates of its pods, which are the bulk of it and are the job's: the controller keeps
+one a job. `WholeWorkload` is the same with all that its pod sets ask for.
+"""
+
+from typing import Any
 
 import msgspec
 
-from kube.objects import Condition, Object, Quantities, StrMap, Struct, detached
+from kube.objects import Condition, Object, StrMap, Struct, Toleration, detached
 
 
 class TopologyRequest(Struct, frozen=True):
@@ -13,12 +19,17 @@ class TopologyRequest(Struct, frozen=True):
     pod_set_group_name: str | None = None
 
 
-class WorkloadPodSet(Struct, frozen=True):
-    """One pod set of a Workload; the template is kept raw; ``kube.pods.templates`` decodes it."""
+class PodSetCount(Struct, frozen=True):
+    """A pod set of the spec, without its template."""
 
     name: str = "main"
     count: int = 0
-    min_count: int | None = None
+    min_count: int = 0
+
+
+class WorkloadPodSet(PodSetCount, frozen=True):
+    """One pod set of a Workload; the template is kept raw; ``kube.pods.templates`` decodes it."""
+
     template: msgspec.Raw = msgspec.Raw(b"{}")
     topology_request: TopologyRequest | None = None
 
@@ -26,74 +37,57 @@ class WorkloadPodSet(Struct, frozen=True):
         msgspec.structs.force_setattr(self, "template", detached(self.template))
 
 
-class WorkloadSpec(Struct, frozen=True):
+class ObservedSpec(Struct, frozen=True):
     """Workload spec."""
 
-    queue_name: str | None = None
-    priority: int | None = None
-    priority_class_name: str | None = None
+    pod_sets: tuple[PodSetCount, ...] = ()
+    queue_name: str = ""
+    priority: int = 0
     active: bool = True
+    maximum_execution_time_seconds: int | None = None
+
+
+class WholeSpec(ObservedSpec, frozen=True):
+    """Workload spec with what its pod sets ask for."""
+
     pod_sets: tuple[WorkloadPodSet, ...] = ()
 
 
-class TopologySlice(Struct, frozen=True):
-    """``count`` pods go to the domain named by these labels."""
-
-    node_labels: StrMap = msgspec.field(default_factory=dict)
-    count: int = 0
-
-
-class TopologyGroup(Struct, frozen=True):
-    """Domains of the last level under one parent; ``crds.assignment`` explains the form."""
-
-    values: tuple[str, ...] = ()
-    prefix: str = ""
-    suffix: str = ""
-    names: tuple[str, ...] = ()
-    counts: tuple[int, ...] | None = None
-    count: int | None = None
-
-
-class TopologyAssignment(Struct, frozen=True):
-    """Where the pods of a pod set go, in rank order: as slices, or as groups where there are very many."""
-
-    levels: tuple[str, ...] | None = None
-    slices: tuple[TopologySlice, ...] | None = None
-    groups: tuple[TopologyGroup, ...] | None = None
-
-
-class PodSetAssignment(Struct, frozen=True):
-    """The admission of one pod set."""
+class StoredPodSetAssignment(Struct, frozen=True):
+    """What was decided for one pod set; ``topology_assignment`` in either stored form (`crds.assignment`)."""
 
     name: str = "main"
     flavors: StrMap | None = None
-    resource_usage: Quantities | None = None
+    resource_usage: dict[str, str | int] | None = None
     count: int = 0
-    topology_assignment: TopologyAssignment | None = None
+    topology_assignment: dict[str, Any] | None = None
 
 
-class Admission(Struct, frozen=True):
-    """What a workload was admitted with, written before any pod goes."""
+class StoredAdmission(Struct, frozen=True):
+    """What a workload was admitted with, written before any pod goes; `ungater.model.admission` reads and writes it."""
 
-    cluster_queue: str | None = None
-    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+    cluster_queue: str = ""
+    pod_set_assignments: tuple[StoredPodSetAssignment, ...] = ()
 
 
-class Victim(Struct, frozen=True):
-    """Who is to make room."""
+class StoredVictim(Struct, frozen=True):
+    """A workload or pod that is to make room."""
 
     kind: str = ""
     namespace: str = ""
     name: str = ""
+    uid: str = ""
     priority: int | None = None
     domains: tuple[tuple[str, ...], ...] = ()
 
 
-class Nomination(Struct, frozen=True):
-    """A preemption under way: who makes room, and what the workload gets then."""
+class StoredNomination(Struct, frozen=True):
+    """The preemption that is planned for a workload, written before any victim is evicted."""
 
-    victims: tuple[Victim, ...] = ()
-    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+    cluster_queue: str = ""
+    strategy: str = ""
+    victims: tuple[StoredVictim, ...] = ()
+    pod_set_assignments: tuple[StoredPodSetAssignment, ...] = ()
 
 
 class RequeueState(Struct, frozen=True):
@@ -103,17 +97,52 @@ class RequeueState(Struct, frozen=True):
     requeue_at: str | None = None
 
 
-class WorkloadStatus(Struct, frozen=True):
+class PodSetUpdate(Struct, frozen=True):
+    """What a check adds to the pods of a pod set; Kueue's Workload has the same."""
+
+    name: str = ""
+    labels: StrMap | None = None
+    annotations: StrMap | None = None
+    node_selector: StrMap | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+
+
+class CheckState(Struct, frozen=True):
+    """What an admission check says."""
+
+    name: str = ""
+    state: str = ""
+    message: str = ""
+    pod_set_updates: tuple[PodSetUpdate, ...] | None = None
+
+
+class UnhealthyNode(Struct, frozen=True):
+    """A lost node whose pods have no other place yet."""
+
+    name: str = ""
+    since: str | None = None
+
+
+class ObservedStatus(Struct, frozen=True):
     """Workload status."""
 
-    admission: Admission | None = None
-    nomination: Nomination | None = None
-    requeue_state: RequeueState | None = None
+    admission: StoredAdmission | None = None
+    nomination: StoredNomination | None = None
     conditions: tuple[Condition, ...] | None = None
+    requeue_state: RequeueState | None = None
+    admission_checks: tuple[CheckState, ...] | None = None
+    unhealthy_nodes: tuple[UnhealthyNode, ...] | None = None
+    accumulated_past_execution_time_seconds: int = 0
 
 
-class Workload(Object, frozen=True):
-    """A Workload."""
+class WorkloadObject(Object, frozen=True):
+    """A Workload as the controller keeps it."""
 
-    spec: WorkloadSpec = WorkloadSpec()
-    status: WorkloadStatus = WorkloadStatus()
+    spec: ObservedSpec = ObservedSpec()
+    status: ObservedStatus = ObservedStatus()
+
+
+class WholeWorkload(WorkloadObject, frozen=True):
+    """A Workload with the templates of its pods, as the commands that look at a cluster read it."""
+
+    spec: WholeSpec = WholeSpec()

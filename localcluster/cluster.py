@@ -292,37 +292,34 @@ class LocalCluster:
         self.directory.chmod(0o700)
         (self.directory / "logs").mkdir(exist_ok=True)
         binaries = self._binaries or Binaries.find(progress=self._progress)
-        # Ports are reserved before the certificates and command lines that name them.
-        self._layout = ClusterLayout(self.directory, binaries.paths, self._reserve_ports())
-        self._write_pki(self._layout)
-        self._components = {name: self._make(name, self._layout) for name in COMPONENTS}
-
-    def _reserve_ports(self) -> dict[str, int]:
-        """The ports of the time before, where they are still free, so that kubeconfigs in use stay right."""
+        # Ports are reserved before the certificates and command lines that name them: those of the
+        # time before, where they are still free, so that kubeconfigs in use stay right.
         known = self.directory / PORTS_FILE
         preferred = json.loads(known.read_text()).values() if known.exists() else ()
         self._reservation = Reservation(len(PORT_NAMES), preferred)
         ports = dict(zip(PORT_NAMES, self._reservation.ports, strict=True))
         # Written on each start, because a port that was taken meanwhile is replaced by another.
         known.write_text(json.dumps(ports))
-        return ports
-
-    def _write_pki(self, layout: ClusterLayout) -> None:
+        layout = self._layout = ClusterLayout(self.directory, binaries.paths, ports)
         complete = layout.pki / "complete"
         # The mark is written last: a folder whose certificates are complete keeps them, so that kubeconfigs in use stay
         # valid.
         if complete.exists():
             for user in pki.USERS:
                 pki.rewrite_server(layout.kubeconfig(user), layout.api_url)
-            return
-        pki.write_all(layout.pki, layout.api_url, self._clock.utc())
-        complete.touch()
-
-    def _make(self, name: str, layout: ClusterLayout) -> ControlPlaneProcess:
-        arguments = command(name, layout, self.options)
-        return ControlPlaneProcess(
-            name, arguments, directory=self.directory, log=layout.log(name), env=self._environment()
-        )
+        else:
+            pki.write_all(layout.pki, layout.api_url, self._clock.utc())
+            complete.touch()
+        self._components = {
+            name: ControlPlaneProcess(
+                name,
+                command(name, layout, self.options),
+                directory=self.directory,
+                log=layout.log(name),
+                env=self._environment(),
+            )
+            for name in COMPONENTS
+        }
 
     def _environment(self) -> dict[str, str]:
         folder = str(self.directory)

@@ -97,6 +97,15 @@ def _etcd(layout: ClusterLayout, _: Options) -> list[str]:
 
 def _api_server(layout: ClusterLayout, options: Options) -> list[str]:
     pki = layout.pki
+    # Nodes and roles, unless the arguments that are added bring a configuration, which takes no mode beside it.
+    configured = any(each.startswith("--authorization-config") for each in options.extra_args.get(API_SERVER, ()))
+    authorization = [] if configured else ["--authorization-mode=Node,RBAC"]
+    # Priority and fairness shares out the sum of the two limits; without it a limit of 0 is none.
+    no_limits = [
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=0",
+        "--max-mutating-requests-inflight=0",
+    ]
     return [
         f"--etcd-servers={layout.etcd_url}",
         f"--etcd-cafile={pki / 'etcd-ca.crt'}",
@@ -112,7 +121,7 @@ def _api_server(layout: ClusterLayout, options: Options) -> list[str]:
         f"--tls-cert-file={pki / 'apiserver.crt'}",
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--client-ca-file={pki / 'ca.crt'}",
-        *_authorization(options),
+        *authorization,
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki / 'service-account.pub'}",
         f"--service-account-signing-key-file={pki / 'service-account.key'}",
@@ -121,25 +130,10 @@ def _api_server(layout: ClusterLayout, options: Options) -> list[str]:
         "--disable-admission-plugins=TaintNodesByCondition",  # nodes that are created ready can be used at once
         "--allow-privileged=true",
         "--profiling=false",
-        *_flow_control(options),
+        *([] if options.priority_and_fairness else no_limits),
         *(["--watch-cache-sizes=" + ",".join(f"{name}#0" for name in options.uncached)] if options.uncached else []),
         *_feature_gates(options),
     ]
-
-
-def _authorization(options: Options) -> list[str]:
-    """Nodes and roles, unless the arguments that are added bring a configuration, which takes no mode beside it."""
-    added = options.extra_args.get(API_SERVER, ())
-    return (
-        [] if any(each.startswith("--authorization-config") for each in added) else ["--authorization-mode=Node,RBAC"]
-    )
-
-
-def _flow_control(options: Options) -> list[str]:
-    """Priority and fairness shares out the sum of the two limits; without it a limit of 0 is none."""
-    if options.priority_and_fairness:
-        return []
-    return ["--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]
 
 
 def _controller_manager(layout: ClusterLayout, options: Options) -> list[str]:

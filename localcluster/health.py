@@ -61,10 +61,10 @@ def statuses(layout: ClusterLayout, pids: Mapping[str, int]) -> list[ComponentSt
     Simulated and real kubelets are among them where they run; they have no port (0).
     """
     more = [name for name in pids if name == KUBELETS or real_parts(name)]
-    return [_status(name, layout, pids.get(name)) for name in (*COMPONENTS, *more)]
-
-
-def _status(name: str, layout: ClusterLayout, pid: int | None) -> ComponentStatus:
-    memory, cpu = (0, 0.0) if pid is None else usage(pid)
-    state = "Stopped" if pid is None else "Ready" if is_ready(name, layout) else "NotReady"
-    return ComponentStatus(name, state, pid, layout.ports.get(name, 0), memory, cpu, str(layout.log(name)))
+    found: list[ComponentStatus] = []
+    for name in (*COMPONENTS, *more):
+        pid, port = pids.get(name), layout.ports.get(name, 0)
+        memory, cpu = (0, 0.0) if pid is None else usage(pid)
+        state = "Stopped" if pid is None else "Ready" if is_ready(name, layout) else "NotReady"
+        found.append(ComponentStatus(name, state, pid, port, memory, cpu, str(layout.log(name))))
+    return found

@@ -2,7 +2,6 @@
 
 import http.client
 from contextlib import closing
-from typing import Any
 
 from localcluster.api import Endpoint
 from localcluster.pki import USERS
@@ -14,30 +13,7 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 def prepare(api: Endpoint) -> None:
     """Give KWOK's user, which the simulated kubelets share, the rights of a fleet of kubelets, and nothing more."""
-    api.apply(f"{_RBAC}/clusterroles/{ROLE}", _role())
-    api.apply(f"{_RBAC}/clusterrolebindings/{ROLE}", _binding())
-    # Leases of an earlier start of the same folder are of a KWOK that is gone.
-    forget_leases(api)
-
-
-def forget_leases(api: Endpoint) -> None:
-    """Delete all node leases: every KWOK has an identity of its own and waits until its predecessor's expire."""
-    api.request("DELETE", _LEASES)
-
-
-def is_healthy(port: int) -> bool:
-    """Whether KWOK's controllers run."""
-    # KWOK serves its health on plain HTTP, on the loopback interface only.
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-
-
-def _role() -> dict[str, Any]:
-    return {
+    role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": ROLE},
@@ -63,13 +39,30 @@ def _role() -> dict[str, Any]:
             },
         ],
     }
-
-
-def _binding() -> dict[str, Any]:
-    return {
+    binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": ROLE},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USERS["kwok"][0]}],
     }
+    api.apply(f"{_RBAC}/clusterroles/{ROLE}", role)
+    api.apply(f"{_RBAC}/clusterrolebindings/{ROLE}", binding)
+    # Leases of an earlier start of the same folder are of a KWOK that is gone.
+    forget_leases(api)
+
+
+def forget_leases(api: Endpoint) -> None:
+    """Delete all node leases: every KWOK has an identity of its own and waits until its predecessor's expire."""
+    api.request("DELETE", _LEASES)
+
+
+def is_healthy(port: int) -> bool:
+    """Whether KWOK's controllers run."""
+    # KWOK serves its health on plain HTTP, on the loopback interface only.
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False

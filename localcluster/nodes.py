@@ -102,7 +102,9 @@ class Fleet:
         kept = {key: value for key, value in labels.items() if value is not None}
         if self.machine:
             return self._machine(name, kept)
-        return make_node(name, labels=kept, resources=self._resources(), taints=self.taints)
+        gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
+        amounts = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods), **gpus, **self.resources}
+        return make_node(name, labels=kept, resources=amounts, taints=self.taints)
 
     def _machine(self, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
         # For its error, before the first node is made.
@@ -122,15 +124,13 @@ class Fleet:
         """How the devices are published in ResourceSlices; None: they are not. ValueError as above."""
         return check_driver(self.dra, self.machine) if self.dra else None
 
-    def _resources(self) -> dict[str, str]:
-        gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
-        return {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods), **gpus, **self.resources}
-
 
 def make_node(
     name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], taints: Sequence[Taint] = ()
 ) -> dict[str, Any]:
     """One Node object for KWOK, born ready; ``resources`` is both capacity and allocatable."""
+    unknown = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -139,29 +139,20 @@ def make_node(
         "status": {
             "capacity": dict(resources),
             "allocatable": dict(resources),
-            "conditions": [_ready()],
+            "conditions": [ready],
             "addresses": [
                 {"type": "InternalIP", "address": _address(name)},
                 {"type": "Hostname", "address": name},
             ],
-            "nodeInfo": _info(),
+            "nodeInfo": {
+                **dict.fromkeys(unknown, ""),
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "kubeletVersion": f"v{KUBERNETES_VERSION}-kwok",
+                "containerRuntimeVersion": f"kwok://{KWOK_VERSION}",
+            },
         },
     }
-
-
-def _ready() -> dict[str, str]:
-    return {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
-
-
-def _info() -> dict[str, str]:
-    unknown = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
-    known = {
-        "architecture": "amd64",
-        "operatingSystem": "linux",
-        "kubeletVersion": f"v{KUBERNETES_VERSION}-kwok",
-        "containerRuntimeVersion": f"kwok://{KWOK_VERSION}",
-    }
-    return {**dict.fromkeys(unknown, ""), **known}
 
 
 def _address(name: str, start: int = _ADDRESSES) -> str:
@@ -180,8 +171,13 @@ async def add_nodes(client: Client, fleet: Fleet, *, progress: Progress | None =
     async def work() -> None:
         nonlocal done, created
         for node in queue:  # all workers share the one iterator
-            new = await _ensure(client, node)
-            created, done = created + new, done + 1
+            try:
+                await client.create(NODES, node)
+                created += 1
+            except AlreadyExists:
+                # What is ours is set, and the rest is left.
+                await _update(client, node)
+            done += 1
             if progress is not None:
                 progress(done, len(fleet))
 
@@ -193,34 +189,23 @@ async def add_nodes(client: Client, fleet: Fleet, *, progress: Progress | None =
     return created
 
 
-async def _ensure(client: Client, node: dict[str, Any]) -> bool:
-    """Create the node; where it is there, set what is ours and leave the rest."""
-    try:
-        await client.create(NODES, node)
-    except AlreadyExists:
-        await _update(client, node)
-        return False
-    return True
-
-
 async def _update(client: Client, node: dict[str, Any]) -> None:
     name, status = node["metadata"]["name"], node["status"]
     current = await client.get(NODES, name)
-    # A merge patch replaces the list: without the control plane's own taints a node that is not ready would get pods.
-    spec = {"taints": [*_foreign_taints(current), *node["spec"].get("taints", ())]}
+    # Those that the control plane keeps itself (not ready, unschedulable). A merge patch
+    # replaces the list: without them a node that is not ready would get pods.
+    foreign = [one for one in current["spec"].get("taints", ()) if one["key"].startswith("node.kubernetes.io/")]
+    spec = {"taints": [*foreign, *node["spec"].get("taints", ())]}
     metadata = {"labels": node["metadata"]["labels"], "annotations": node["metadata"]["annotations"]}
     if _differs(current, {"metadata": metadata}) or current["spec"].get("taints", []) != spec["taints"]:
         await client.patch(NODES, name, body={"metadata": metadata, "spec": spec}, content_type=PatchType.MERGE)
     resources = {"capacity": status["capacity"], "allocatable": status["allocatable"]}
     # The status is a request of its own, which most nodes do not need.
     if any(current["status"].get(key) != value for key, value in resources.items()):
-        body = {"status": {key: _replacing(current["status"].get(key, {}), value) for key, value in resources.items()}}
+        # The patch leaves exactly the new amounts: a name that is no longer there is set to null.
+        amounts = {key: {**dict.fromkeys(current["status"].get(key, {})), **new} for key, new in resources.items()}
+        body = {"status": amounts}
         await client.patch(NODES, name, body=body, content_type=PatchType.MERGE, subresource="status")
-
-
-def _foreign_taints(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """Taints that the control plane keeps itself (not ready, unschedulable)."""
-    return [taint for taint in node["spec"].get("taints", ()) if taint["key"].startswith("node.kubernetes.io/")]
 
 
 def _differs(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -228,11 +213,6 @@ def _differs(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         _differs(current.get(key, {}), value) if isinstance(value, Mapping) else current.get(key) != value
         for key, value in wanted.items()
     )
-
-
-def _replacing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON merge patch that leaves exactly ``new``."""
-    return {**dict.fromkeys(old), **new}
 
 
 async def wait_ready(client: Client, names: Sequence[str], *, timeout: float = 60.0) -> None:  # noqa: ASYNC109

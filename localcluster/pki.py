@@ -82,16 +82,20 @@ class Authority:
         if organization is not None:
             names.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if server else [])]
+        issuer = self._cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer)
         builder = (
             _builder(x509.Name(names), key.public_key(), self._now)
             .issuer_name(self._cert.subject)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(ca=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-            .add_extension(_authority_key(self._cert), critical=False)
+            .add_extension(authority, critical=False)
         )
         if server:
-            builder = builder.add_extension(_loopback_names(), critical=False)
+            addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
+            loopback = x509.SubjectAlternativeName([*map(x509.DNSName, SERVER_NAMES), *addresses])
+            builder = builder.add_extension(loopback, critical=False)
         cert = builder.sign(self._key, hashes.SHA256())
         return Pair(cert.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
@@ -119,16 +123,6 @@ def _key_usage(*, ca: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _authority_key(cert: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    identifier = cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-
-
-def _loopback_names() -> x509.SubjectAlternativeName:
-    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
-    return x509.SubjectAlternativeName([*map(x509.DNSName, SERVER_NAMES), *addresses])
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -169,7 +163,10 @@ def write_all(directory: Path, server: str, now: dt.datetime) -> None:
     _write_pair(directory, "etcd", etcd.issue("etcd", server=True))
     # Signed by etcd's own authority, whose key is written nowhere: nobody can make another client of etcd.
     _write_pair(directory, "etcd-client", etcd.issue("etcd-client"))
-    _write_service_account_keys(directory)
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    write_private(directory / "service-account.key", private_pem(key))
+    write_private(directory / "service-account.pub", public)
     for user, (common_name, organization) in USERS.items():
         pair = cluster.issue(common_name, organization)
         _write_pair(directory, user, pair)
@@ -188,20 +185,18 @@ def kubeconfig(server: str, ca: bytes, credentials: Pair | str, user: str) -> di
     """A kubeconfig with everything inside, so that the one file can be copied; credentials are a pair or a token."""
     name = "topogate-local"
     cluster = {"server": server, "certificate-authority-data": _text(ca)}
+    if isinstance(credentials, str):
+        shown = {"token": credentials}
+    else:
+        shown = {"client-certificate-data": _text(credentials.cert), "client-key-data": _text(credentials.key)}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": user, "user": _credentials(credentials)}],
+        "users": [{"name": user, "user": shown}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
         "current-context": name,
     }
-
-
-def _credentials(credentials: Pair | str) -> dict[str, str]:
-    if isinstance(credentials, str):
-        return {"token": credentials}
-    return {"client-certificate-data": _text(credentials.cert), "client-key-data": _text(credentials.key)}
 
 
 def _text(pem: bytes) -> str:
@@ -211,10 +206,3 @@ def _text(pem: bytes) -> str:
 def _write_pair(directory: Path, name: str, pair: Pair) -> None:
     write_private(directory / f"{name}.crt", pair.cert)
     write_private(directory / f"{name}.key", pair.key)
-
-
-def _write_service_account_keys(directory: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    write_private(directory / "service-account.key", private_pem(key))
-    write_private(directory / "service-account.pub", public)

@@ -63,17 +63,12 @@ def _hold_port(port: int) -> tuple[socket.socket, socket.socket]:
 
 def _candidates() -> Iterator[int]:
     """Ports below those that the kernel gives to outgoing connections, from a place that differs by process."""
-    highest = _ephemeral_start()
-    count = highest - LOWEST
+    try:
+        highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        highest = 32768
+    # A range that begins lower leaves no room below it.
+    count = (highest if highest > LOWEST + 1000 else 32768) - LOWEST
     # Processes that start together begin at different places, and rarely try the same port.
     first = os.getpid() * 31 % count
     return (LOWEST + (first + i) % count for i in range(count))
-
-
-def _ephemeral_start() -> int:
-    try:
-        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except (OSError, ValueError):
-        low = 32768
-    # A range that begins lower leaves no room below it.
-    return low if low > LOWEST + 1000 else 32768

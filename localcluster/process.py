@@ -36,12 +36,9 @@ def module_command(module: str, *arguments: str, under: Sequence[str] = ()) -> l
 
 def spawn(command: Sequence[str], *, log: Path, env: Mapping[str, str], directory: Path) -> "subprocess.Popen[bytes]":
     """Start ``command`` with its output appended to ``log``; SIGKILL reaches it when this process ends."""
-    return _spawner().submit(_popen, list(command), log, dict(env), directory).result()
-
-
-def _spawner() -> ThreadPoolExecutor:
     with _spawners_lock:
-        return _spawners.setdefault(os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="localcluster-spawner"))
+        spawner = _spawners.setdefault(os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="localcluster-spawner"))
+    return spawner.submit(_popen, list(command), log, dict(env), directory).result()
 
 
 def _popen(command: list[str], log: Path, env: dict[str, str], directory: Path) -> "subprocess.Popen[bytes]":

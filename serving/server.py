@@ -78,6 +78,13 @@ async def serving(
         body = await asyncio.to_thread(generate_latest, registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    async def guarded_metrics(request: web.Request) -> web.Response:
+        verdict = await access.check(request.headers.get("Authorization"))
+        if verdict.status == 200:
+            return await metrics(request)
+        headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else {}
+        return web.Response(status=verdict.status, text=f"{verdict.text}\n", headers=headers)
+
     health: dict[str, Handler] = {"/healthz": healthz, "/readyz": readyz}
     address = settings.bind_address
     if settings.metrics_authentication == "none":
@@ -85,10 +92,11 @@ async def serving(
             yield Ports(port, port)
         return
     # Monotonic, because verdicts age: a jump of the wall clock would end or prolong them.
-    guarded = _guarded(Access(by_api_server(client), clock.monotonic), metrics)
+    access = Access(by_api_server(client), clock.monotonic)
+    guarded: dict[str, Handler] = {"/metrics": guarded_metrics}
     async with (
         _listening(address, settings.health_port, health) as port,
-        _listening(address, settings.metrics_port, {"/metrics": guarded}, tls=own_tls(clock.utc())) as secure,
+        _listening(address, settings.metrics_port, guarded, tls=own_tls(clock.utc())) as secure,
     ):
         yield Ports(port, secure)
 
@@ -107,17 +115,6 @@ async def _listening(
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
-
-
-def _guarded(access: Access, handler: Handler) -> Handler:
-    async def guarded(request: web.Request) -> web.Response:
-        verdict = await access.check(request.headers.get("Authorization"))
-        if verdict.status == 200:
-            return await handler(request)
-        headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else {}
-        return web.Response(status=verdict.status, text=f"{verdict.text}\n", headers=headers)
-
-    return guarded
 
 
 def own_tls(now: datetime) -> SSLContext:

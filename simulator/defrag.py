@@ -143,7 +143,12 @@ class _Search:
             state.release_workload(workload)
         # After the workloads are out, so that the room that they leave is closed too.
         self._close([*domains, *np.flatnonzero(whole).tolist()])
-        largest_first = sorted(workloads, key=lambda name: (-_size(self.movable[name]), name))
+        # What is hard to place goes first: amounts, in relation to nothing, as the engine orders pod sets.
+        amounts = {
+            name: sum(sum(pod_set.requests.values()) * pod_set.count for pod_set in self.movable[name].pod_sets)
+            for name in workloads
+        }
+        largest_first = sorted(workloads, key=lambda name: (-amounts[name], name))
         fits = all(self._place_workload(workload, before[workload]) for workload in largest_first)
         # Before the verdict: a step that is kept must not keep the closed domains.
         state.release_workload(CLOSED)
@@ -187,8 +192,15 @@ class _Search:
         Domains are looked at in the order of what they could cost at best, until that is no less than what was found.
         """
         whole, tenants = self.whole_mask(), self.tenants()
+        # (pods to move for each domain that they could free at most, who of them was moved before, the domain)
+        costs: list[tuple[float, int, int]] = []
+        for domain, names in tenants.items():
+            pods = sum(self.movable[name].count for name in names)
+            nodes = (node for name in names for node in self.pods_by_node(name) if node in self.leaf)
+            most = len({int(self.owner[self.leaf[node]]) for node in nodes})
+            costs.append((pods / max(most, 1), len(self.moved.intersection(names)), domain))
         found: tuple[float, int, int] | None = None
-        for least, again, domain in sorted(self._cost_of_domain(domain, names) for domain, names in tenants.items()):
+        for least, again, domain in sorted(costs):
             if domain in tried:
                 continue
             # The domains come in the order of what they cost at best, so none behind this one is cheaper.
@@ -205,13 +217,6 @@ class _Search:
         self.moved.update(tenants[domain])
         # Tried above in a transaction that was rolled back; now it is done, and the next step begins from there.
         return self.empty((domain,), tenants[domain], whole)
-
-    def _cost_of_domain(self, domain: int, workloads: Collection[str]) -> tuple[float, int, int]:
-        """(pods to move for each domain that they could free at most, who of them was moved before, the domain)."""
-        pods = sum(self.movable[name].count for name in workloads)
-        nodes = (node for name in workloads for node in self.pods_by_node(name) if node in self.leaf)
-        most = len({int(self.owner[self.leaf[node]]) for node in nodes})
-        return pods / max(most, 1), len(self.moved.intersection(workloads)), domain
 
     def greedy(self) -> list[DefragStep]:
         """Step after step until there is none; those that failed are tried once more at the end, in the new room."""
@@ -236,8 +241,10 @@ class _Search:
         if not 1 < len(tenants) <= ALL_SETS:
             return None
         for size in range(len(tenants), max(gained, 1) - 1, -1):
-            sets = combinations(sorted(tenants), size)
-            steps = (self._try_step(domains, _all(tenants, domains), whole) for domains in sets)
+            steps = (
+                self._try_step(domains, sorted({name for domain in domains for name in tenants[domain]}), whole)
+                for domains in combinations(sorted(tenants), size)
+            )
             found = [step for step in steps if step is not None]
             best = min(found, key=lambda step: (-len(step.freed), step.pods), default=None)
             if best is not None and (-len(best.freed), best.pods) < (-gained, pods):
@@ -250,15 +257,6 @@ class _Search:
         step = self.empty(domains, workloads, whole)
         self.state.rollback(checkpoint)
         return step
-
-
-def _all(tenants: Mapping[int, Collection[str]], domains: Collection[int]) -> list[str]:
-    return sorted({name for domain in domains for name in tenants[domain]})
-
-
-def _size(one: Movable) -> int:
-    """What is hard to place goes first: amounts, in relation to nothing, as the engine orders pod sets."""
-    return sum(sum(pod_set.requests.values()) * pod_set.count for pod_set in one.pod_sets)
 
 
 def defrag(

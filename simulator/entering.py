@@ -1,6 +1,6 @@
 """Jobs and queues as the queue core takes them, under one policy."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
@@ -52,18 +52,16 @@ def queues_of(
         made.set_flavor(flavor)
     for queue in cluster.queues or (ClusterQueue(name=QUEUE, unlimited=True),):
         made.set_cluster_queue(_as_told(queue, policy))
-    for local in cluster.local or _served(cluster, jobs):
+    for local in cluster.local:
         made.set_local_queue(local)
+    if not cluster.local:
+        # Nobody says which LocalQueues there are: one for each that jobs name.
+        known = {queue.name for queue in cluster.queues} or {QUEUE}
+        # Sorted, because a set has no order and equal input must give equal results.
+        for namespace, name in sorted({(job.namespace, job.queue) for job in jobs}):
+            target = name if name in known else next(iter(known)) if len(known) == 1 else name
+            made.set_local_queue(LocalQueue(namespace=namespace, name=name, cluster_queue=target))
     return made
-
-
-def _served(cluster: SimulatedCluster, jobs: Iterable[SimulatedJob]) -> Iterator[LocalQueue]:
-    """Where nobody says which LocalQueues there are: one for each that jobs name."""
-    known = {queue.name for queue in cluster.queues} or {QUEUE}
-    # Sorted, because a set has no order and equal input must give equal results.
-    for namespace, name in sorted({(job.namespace, job.queue) for job in jobs}):
-        target = name if name in known else next(iter(known)) if len(known) == 1 else name
-        yield LocalQueue(namespace=namespace, name=name, cluster_queue=target)
 
 
 def _as_told(queue: ClusterQueue, policy: SchedulingPolicy) -> ClusterQueue:

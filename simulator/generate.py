@@ -11,7 +11,7 @@ The same arguments give the same jobs: random numbers come from ``random.Random(
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import accumulate, repeat
 from typing import Final, TypeVar
@@ -141,19 +141,35 @@ def generate(
     # The order of the draws below is part of the result: another order gives other jobs for the same seed.
     dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
     arrivals = sorted(_arrival(dice, span) for _ in range(count))
-    sizes = [_sized(dice, mix, site.nodes * site.units) for _ in range(count)]
+    # No job wants more than half of all.
+    fitting = [size for size in mix.sizes if size[0] <= max(site.nodes * site.units // 2, 1)]
+    sizes: list[tuple[int, float]] = []  # units and hours of each job
+    for _ in range(count):
+        units, median = _weighted(dice, [((units, median), share) for units, share, median in fitting])
+        sizes.append((units, median * dice.lognormvariate(0.0, mix.spread)))
     durations = _scaled(sizes, load * site.nodes * site.units * span, longest=span * LONGEST)
     width = len(str(count))
     made = []
     for number, (arrival, (units, _), duration) in enumerate(zip(arrivals, sizes, durations, strict=True), 1):
+        nodes = -(-units // site.units)
+        pods, each = (units, 1) if mix.single else (1, units) if nodes == 1 else (nodes, site.units)
+        requests = {resource: amount * each for resource, amount in site.unit.items()}
+        pod_set = PodSet(
+            name="main",
+            count=pods,
+            requests=requests,
+            topology=_wish(dice, site, pods, nodes),
+            namespace="default",
+            shape=guaranteed(requests),
+        )
         made.append(
             SimulatedJob(
                 name=f"job-{number:0{width}}",
                 arrival=float(round(arrival)),
                 duration=float(max(round(duration), 1)),
-                pod_sets=(_pod_set(dice, site, units, single=mix.single),),
+                pod_sets=(pod_set,),
                 priority=_weighted(dice, PRIORITIES),
-                queue=_weighted(dice, _falling(queues or (QUEUE,))),
+                queue=_weighted(dice, ((name, 1 / place) for place, name in enumerate(queues or (QUEUE,), 1))),
             )
         )
     return tuple(made)
@@ -167,13 +183,6 @@ def _arrival(dice: random.Random, span: float) -> float:
         # Draws are thrown away in quiet hours, which gives the rhythm without a table of the whole span.
         if dice.random() * max(HOURS) < weight:
             return at
-
-
-def _sized(dice: random.Random, mix: Mix, most: int) -> tuple[int, float]:
-    """(units, hours) of one job; no job wants more than half of all."""
-    fitting = [size for size in mix.sizes if size[0] <= max(most // 2, 1)]
-    units, median = _weighted(dice, [((units, median), share) for units, share, median in fitting])
-    return units, median * dice.lognormvariate(0.0, mix.spread)
 
 
 def _scaled(sizes: Sequence[tuple[int, float]], work: float, *, longest: float) -> list[float]:
@@ -192,20 +201,6 @@ def _scaled(sizes: Sequence[tuple[int, float]], work: float, *, longest: float) 
     return at(low)
 
 
-def _pod_set(dice: random.Random, site: JobSite, units: int, *, single: bool) -> PodSet:
-    nodes = -(-units // site.units)
-    pods, each = (units, 1) if single else (1, units) if nodes == 1 else (nodes, site.units)
-    requests = {resource: amount * each for resource, amount in site.unit.items()}
-    return PodSet(
-        name="main",
-        count=pods,
-        requests=requests,
-        topology=_wish(dice, site, pods, nodes),
-        namespace="default",
-        shape=guaranteed(requests),
-    )
-
-
 def _wish(dice: random.Random, site: JobSite, pods: int, nodes: int) -> TopologyRequest:
     """The narrowest level one domain of which takes all pods; nobody requires one that could hardly become free."""
     policy = _weighted(dice, WISHES)
@@ -215,11 +210,6 @@ def _wish(dice: random.Random, site: JobSite, pods: int, nodes: int) -> Topology
     if level is None:
         return TopologyRequest(policy=Policy.PREFERRED, level=site.levels[-1][0])
     return TopologyRequest(policy=policy, level=level)
-
-
-def _falling(names: Sequence[str]) -> Iterator[tuple[str, float]]:
-    """Names with weights 1, 1/2, 1/3 and so on."""
-    return ((name, 1 / number) for number, name in enumerate(names, 1))
 
 
 def _weighted(dice: random.Random, choices: Iterable[tuple[_Choice, float]]) -> _Choice:

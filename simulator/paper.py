@@ -120,30 +120,24 @@ def priority_only(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> tuple[Node
     """
     best: tuple[tuple[int, int, int], NodeRoom, tuple[VictimPod, ...]] | None = None
     for room in rooms:
-        victims = _reprieved(room, preemptor)
-        if victims is not None:
-            cost = cost_of(victims)
-            if best is None or cost < best[0]:
-                best = cost, room, victims
+        taken = [victim for victim in room.victims if victim.priority < preemptor.above]
+        free = {
+            name: room.free.get(name, 0) + sum(victim.requests.get(name, 0) for victim in taken)
+            for name in preemptor.requests
+        }
+        if any(free[name] < amount for name, amount in preemptor.requests.items()):
+            continue
+        # The sort is stable and victims come in the order of their
+        # starts: of equal ones the first to start is spared first.
+        for victim in sorted(taken, key=lambda one: -one.priority):
+            left = {name: have - victim.requests.get(name, 0) for name, have in free.items()}
+            if all(left[name] >= amount for name, amount in preemptor.requests.items()):
+                free = left
+                taken.remove(victim)
+        cost = cost_of(taken)
+        if best is None or cost < best[0]:
+            best = cost, room, tuple(taken)
     return None if best is None else best[1:]
-
-
-def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[VictimPod, ...] | None:
-    taken = [victim for victim in room.victims if victim.priority < preemptor.above]
-    free = {
-        name: room.free.get(name, 0) + sum(victim.requests.get(name, 0) for victim in taken)
-        for name in preemptor.requests
-    }
-    if any(free[name] < amount for name, amount in preemptor.requests.items()):
-        return None
-    # The sort is stable and victims come in the order of their
-    # starts: of equal ones the first to start is spared first.
-    for victim in sorted(taken, key=lambda one: -one.priority):
-        left = {name: have - victim.requests.get(name, 0) for name, have in free.items()}
-        if all(left[name] >= amount for name, amount in preemptor.requests.items()):
-            free = left
-            taken.remove(victim)
-    return tuple(taken)
 
 
 # -- Figure 3 -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ Rules
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum
 from math import inf
 from typing import Final
@@ -111,28 +111,30 @@ class Simulation:
             if instances is None and self.now > pictured:
                 instances = self.tally.instances(self.site.kubelets)
             while self._events and self._events[0][0] == self.now:
-                self._happen(heapq.heappop(self._events), handlers)
+                _, kind, key, number = heapq.heappop(self._events)
+                # Taken off before stale events are passed by: each one was counted when it was pushed.
+                self._real -= kind is not EventKind.LOOK
+                # A look has no handler: it only makes a moment, and so a cycle.
+                handle, track = handlers.get(kind), self.tracks.get(key)
+                if handle is None or track is None:
+                    continue
+                # An event of an earlier start, or an end foreseen at an
+                # earlier pace, is void: the job was evicted or changed since.
+                if kind is EventKind.ARRIVE or number == (track.turn if kind is EventKind.END else track.starts):
+                    handle(track)
             # Looks that time asks for could go on for ever; while real events are to come, something may still change.
             self._idle = 0 if self._decide() or self._real else self._idle + 1
             self.tally.row(self.now)
             if watch is not None:
                 watch(self)
         outcomes = tuple(self._outcome(track) for track in self.tracks.values())
-        made = self.tally.result(self.policy, outcomes, window or _busy(outcomes, until))
+        if not window:
+            # All jobs arrived at 0: the window lasts until the last of those that ran ended.
+            started = [one for one in outcomes if one.started is not None]
+            ended = [one.finished for one in started if one.finished is not None]
+            window = until if until is not None and len(ended) < len(started) else max(ended, default=0.0)
+        made = self.tally.result(self.policy, outcomes, window)
         return replace(made, cycles=self.cycles, pictured=pictured, instances=instances or ())
-
-    def _happen(self, event: Event, handlers: Mapping[EventKind, Callable[[Track], None]]) -> None:
-        _, kind, key, number = event
-        # Taken off before stale events are passed by: each one was counted when it was pushed.
-        self._real -= kind is not EventKind.LOOK
-        # A look has no handler: it only makes a moment, and so a cycle.
-        handle, track = handlers.get(kind), self.tracks.get(key)
-        if handle is None or track is None:
-            return
-        # An event of an earlier start, or an end foreseen at an
-        # earlier pace, is void: the job was evicted or changed since.
-        if kind is EventKind.ARRIVE or number == (track.turn if kind is EventKind.END else track.starts):
-            handle(track)
 
     # -- what happens -----------------------------------------------------------------------------------------
 
@@ -195,7 +197,7 @@ class Simulation:
     # -- what is decided --------------------------------------------------------------------------------------
 
     def _decide(self) -> bool:
-        """Run cycles until nobody is left to look at; True where anybody got something."""
+        """Run cycles until nobody is left to look at, then moves; True where anybody got something, or is moved."""
         anything = False
         limit = LOOKS if self.policy.placing is Placing.TOPOLOGY else 1  # a scheduler takes one after the other
         while True:
@@ -206,19 +208,9 @@ class Simulation:
             helped = any(self.site.gives_devices(self.tracks[one.key].job) for one in made.admitted)
             if not (made.more or helped):
                 break
-        moved = self._move()
-        for after in (made.next_time, self.mover.next_move_time(self.now) if self.mover is not None else None):
-            # Each cycle names the same next time again: one event for it is enough.
-            if after is not None and self.now < after < inf and after not in self._looks:
-                self._looks.add(after)
-                heapq.heappush(self._events, (after, EventKind.LOOK, "", 0))
-        return anything or moved
-
-    def _move(self) -> bool:
-        """Nobody is to be looked at now: who runs may be moved. True where anybody is."""
-        anybody = False
+        # Nobody is to be looked at now: who runs may be moved.
         for key, grant in self.mover.next_moves(self.now, self._is_steady) if self.mover is not None else ():
-            anybody = True
+            anything = True
             # The next move is sought only after this one is held:
             # `next_moves` is a generator and reads the state as it goes.
             track, left = self.tracks[key], elastic.hold_elsewhere(self.site.state, self.queues, key, grant)
@@ -227,7 +219,12 @@ class Simulation:
             self.tally.count_running(-int(track.running))
             track.move(self.now, self.options.checkpoint)
             self._schedule_event(self.options.grace, EventKind.MOVED, track)
-        return anybody
+        for after in (made.next_time, self.mover.next_move_time(self.now) if self.mover is not None else None):
+            # Each cycle names the same next time again: one event for it is enough.
+            if after is not None and self.now < after < inf and after not in self._looks:
+                self._looks.add(after)
+                heapq.heappush(self._events, (after, EventKind.LOOK, "", 0))
+        return anything
 
     def _is_steady(self, key: str) -> bool:
         track = self.tracks[key]
@@ -413,11 +410,3 @@ def wish_of(job: SimulatedJob) -> str:
     """What it wishes, as traces spell it."""
     topology = job.pod_sets[0].topology
     return str(topology.policy).lower() + (f"={topology.level}" if topology.level else "")
-
-
-def _busy(outcomes: Iterable[JobOutcome], until: float | None) -> float:
-    """Until when jobs ran that all arrived at 0."""
-    started = [one for one in outcomes if one.started is not None]
-    if until is not None and any(one.finished is None for one in started):
-        return until
-    return max((one.finished for one in started if one.finished is not None), default=0.0)

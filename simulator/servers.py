@@ -143,10 +143,18 @@ def seated(server: Server, name: str, instances: Iterable[Instance]) -> tuple[di
             cpus &= ~sum(1 << cpu for cpu in own)
             taken, gpus = uses.get(zone, (0, []))
             uses[zone] = taken + len(own), [*gpus, str(gpu)]
-        held[one.id] = _placement(uses)
+        held[one.id] = NumaPlacement(
+            zones=tuple(
+                ZoneUse(zone=zone, amounts={CPU: 1000 * taken, GPU: len(gpus)}, devices={GPU: tuple(gpus)})
+                for zone, (taken, gpus) in sorted(uses.items())
+            )
+        )
     state = State(
         free=tuple(
-            (1000 * sum(cpus >> cpu & 1 for cpu in cores), sum(free_gpus >> gpu & 1 for gpu in _gpus_of(server, zone)))
+            (
+                1000 * sum(cpus >> cpu & 1 for cpu in cores),
+                sum(free_gpus >> gpu & 1 for gpu, at in enumerate(server.zone_of) if at == zone),
+            )
             for zone, cores in enumerate(server.cores)
         ),
         cpus=cpus,
@@ -171,19 +179,6 @@ def room_of(server: Server, name: str, instances: Sequence[Instance]) -> NodeRoo
         VictimPod(one.id, one.of.priority, one.of.requests, held[one.id]) for one in instances if one.of.preemptible
     )
     return NodeRoom(name, free, victims, server.layout, state, server.ids)
-
-
-def _gpus_of(server: Server, zone: int) -> Iterable[int]:
-    return (gpu for gpu, at in enumerate(server.zone_of) if at == zone)
-
-
-def _placement(uses: Mapping[int, tuple[int, list[str]]]) -> NumaPlacement:
-    return NumaPlacement(
-        zones=tuple(
-            ZoneUse(zone=zone, amounts={CPU: 1000 * cpus, GPU: len(gpus)}, devices={GPU: tuple(gpus)})
-            for zone, (cpus, gpus) in sorted(uses.items())
-        )
-    )
 
 
 def preemptor_of(of: InstanceClass, qos: TopologyQos, wish: TopologyPolicy = TopologyPolicy.SOCKET) -> Preemptor:

@@ -84,7 +84,10 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
 
 def summarise(result: Result) -> Summary:
     """The figures of one simulation."""
-    weights = _weights(result)
+    # How many seconds of the window each row of the series holds: a row counts for the
+    # seconds until the next; rows behind the window are cut to it and count for none.
+    times = np.minimum(np.array([*result.series.times, result.window], float), result.window)
+    weights: Floats = np.maximum(np.diff(times), 0.0)
     outcomes = result.outcomes
     server = int(result.capacity.max(initial=1)) or 1
     capacity = max(int(result.capacity.sum()), 1)
@@ -92,7 +95,12 @@ def summarise(result: Result) -> Summary:
     # One pod is in one domain of any level, so it says nothing about alignment.
     wishing = [one for one in outcomes if one.aligned is not None and one.pods > 1]
     ended = [one.finished for one in outcomes if one.finished is not None]
-    done = sum(_work_within(one, result.window) * one.amount for one in outcomes)
+    # Seconds of useful work that finished jobs did within the window, as if each had done it in one go at its end.
+    done = sum(
+        max(min(one.finished, result.window) - (one.finished - one.duration), 0.0) * one.amount
+        for one in outcomes
+        if one.end is End.FINISHED and one.finished is not None
+    )
     return Summary(
         policy=result.policy.name,
         resource=result.resource,
@@ -119,7 +127,15 @@ def summarise(result: Result) -> Summary:
         avoidable=sum(one.avoidable for one in outcomes),
         kept=sum(one.kept for one in outcomes),
         split=sum(one.split for one in outcomes),
-        levels=tuple(_levels(result, weights)),
+        levels=tuple(
+            LevelSummary(
+                level,
+                _average(np.array([row[at].stranded for row in result.series.levels]), weights),
+                _average(np.array([row[at].whole for row in result.series.levels], float), weights),
+                _average(np.array([row[at].largest for row in result.series.levels], float), weights),
+            )
+            for at, level in enumerate(result.levels)
+        ),
         moves=sum(one.moves for one in outcomes) if result.policy.moving else msgspec.UNSET,
     )
 
@@ -133,36 +149,10 @@ def waits(outcomes: Iterable[JobOutcome]) -> WaitSummary:
     return WaitSummary(len(found), float(found.mean()), median, p90, p99, float(found.max()))
 
 
-def _weights(result: Result) -> Floats:
-    """How many seconds of the window each row of the series holds."""
-    times = np.minimum(np.array([*result.series.times, result.window], float), result.window)
-    # A row counts for the seconds until the next; rows behind the window are cut to it and count for none.
-    found: Floats = np.maximum(np.diff(times), 0.0)
-    return found
-
-
 def _average(values: Floats, weights: Floats) -> float:
     total = float(weights.sum())
     return float((values * weights).sum()) / total if total else 0.0
 
 
-def _work_within(one: JobOutcome, window: float) -> float:
-    """Seconds of useful work that a finished job did within the window, as if it had done it in one go at its end."""
-    if one.end is not End.FINISHED or one.finished is None:
-        return 0.0
-    return max(min(one.finished, window) - (one.finished - one.duration), 0.0)
-
-
 def _count_outcomes(outcomes: Sequence[JobOutcome], holds: Callable[[JobOutcome], bool]) -> int:
     return sum(1 for one in outcomes if holds(one))
-
-
-def _levels(result: Result, weights: Floats) -> Iterable[LevelSummary]:
-    for at, level in enumerate(result.levels):
-        rows = [row[at] for row in result.series.levels]
-        yield LevelSummary(
-            level,
-            _average(np.array([one.stranded for one in rows]), weights),
-            _average(np.array([one.whole for one in rows], float), weights),
-            _average(np.array([one.largest for one in rows], float), weights),
-        )

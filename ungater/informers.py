@@ -16,13 +16,13 @@ from kube.kept import KeptParts
 from kube.objects import Node, Object, OwnerReference, Pod
 from kube.resources import Resource
 from kube.watch import Observe
+from kube.workloads import WorkloadObject
 from ungater import kinds, look_ups
 from ungater.cache.cache import Cache
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import LABELS as LEADER_SET_LABELS
 from ungater.kinds import AnyKind, Handler, Kind, OptionalKind
 from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
-from ungater.model.workload_object import WorkloadObject
 from ungater.optional import FIRST_SECONDS, Discovery, OptionalInformer
 
 SYNC_SECONDS: Final = 120.0

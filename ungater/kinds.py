@@ -35,10 +35,10 @@ from kube.volumes.objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from kube.workloads import WorkloadObject
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
 from ungater.model import kueue_objects
-from ungater.model.workload_object import WorkloadObject
 
 if TYPE_CHECKING:
     from ungater.cache.cache import Cache

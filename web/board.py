@@ -8,7 +8,7 @@ Rules
   goes or moves in the tree changes the layout: everybody then takes a new picture.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -242,28 +242,27 @@ class Board:
     def groves(self) -> tuple[Grove, ...]:
         """All hosts that have some of the resource, in tree order; each once. Kept until the layout changes."""
         if self._groves[0] != self.layout:
-            self._groves = self.layout, tuple(self._grown())
+            found: list[Grove] = []
+            seen: set[str] = set()
+            for name in sorted(self._order.flavors):
+                tree = self._order.tree(name)
+                if tree is None:
+                    continue
+                at = [
+                    (host, path)
+                    for host, path in zip(tree.names, tree.paths, strict=True)
+                    # The flavors go by name, so a host of two flavors always lies in the same one.
+                    if host not in seen and self._is_shown(host)
+                ]
+                seen.update(host for host, _ in at)
+                if at:
+                    hosts, paths = zip(*at, strict=True)
+                    found.append(Grove(name, tree.flavor.levels, hosts, paths))
+            rest = tuple(sorted(host for host in self.hosts if host not in seen and self._is_shown(host)))
+            if rest:
+                found.append(Grove(OUTSIDE, (), rest, ((),) * len(rest)))
+            self._groves = self.layout, tuple(found)
         return self._groves[1]
-
-    def _grown(self) -> Iterator[Grove]:
-        seen: set[str] = set()
-        for name in sorted(self._order.flavors):
-            tree = self._order.tree(name)
-            if tree is None:
-                continue
-            at = [
-                (host, path)
-                for host, path in zip(tree.names, tree.paths, strict=True)
-                # The flavors go by name, so a host of two flavors always lies in the same one.
-                if host not in seen and self._is_shown(host)
-            ]
-            seen.update(host for host, _ in at)
-            if at:
-                hosts, paths = zip(*at, strict=True)
-                yield Grove(name, tree.flavor.levels, hosts, paths)
-        rest = tuple(sorted(host for host in self.hosts if host not in seen and self._is_shown(host)))
-        if rest:
-            yield Grove(OUTSIDE, (), rest, ((),) * len(rest))
 
     def _is_shown(self, name: str) -> bool:
         return name in self.hosts and self.hosts[name].amount > 0

@@ -117,7 +117,20 @@ class ClaimDevices:
 
         ``roots``: the zones of its PCIe roots, as far as they are known.
         """
-        inventory, problems = self._inventory(node.name)
+        # The slices that may be this host's, and all others of their pools.
+        here = self._of_host.get(node.name, set()) | self._of_host.get(ANY_HOST, set())
+        # Whether a pool is complete, and its shared counters, is only known from all its slices.
+        names = here.union(*(self._of_pool[self._slices[name].pool] for name in here))
+        inventory, problems = Inventory.from_slices(()), list[str]()
+        # In the order of names, so that the same slices list the same devices and problems.
+        for name in sorted(names):
+            slot = self._slices[name]
+            try:
+                one = slot.read or read_slice({"metadata": {"name": name}, "spec": slot.spec})
+            except ObjectError as error:
+                problems.append(str(error))
+                continue
+            inventory.add(self._rules.tainted(one))
         found: list[ClaimedDevice] = []
         for pool in inventory.pools(node, DEFAULT):
             if pool.incomplete:
@@ -129,26 +142,9 @@ class ClaimDevices:
         for key in pods:
             for claim in self.holders.claims_of(key):
                 lost = [use.device for use in self.holders.uses_of(claim) if not use.admin and use.device not in there]
-                found += [ClaimedDevice(one, (), DeviceAvailability.GONE, (claim,)) for one in lost]
+                found += [ClaimedDevice(device, (), DeviceAvailability.GONE, (claim,)) for device in lost]
                 there.update(lost)
         return found, problems
-
-    def _inventory(self, host: str) -> tuple[Inventory, list[str]]:
-        """Of the slices that may be this host's, and all others of their pools."""
-        here = self._of_host.get(host, set()) | self._of_host.get(ANY_HOST, set())
-        # Whether a pool is complete, and its shared counters, is only known from all its slices.
-        names = here.union(*(self._of_pool[self._slices[name].pool] for name in here))
-        inventory, problems = Inventory.from_slices(()), []
-        # In the order of names, so that the same slices list the same devices and problems.
-        for name in sorted(names):
-            slot = self._slices[name]
-            try:
-                one = slot.read or read_slice({"metadata": {"name": name}, "spec": slot.spec})
-            except ObjectError as error:
-                problems.append(str(error))
-                continue
-            inventory.add(self._rules.tainted(one))
-        return inventory, problems
 
     def _of_known(self, pool: Pool, roots: Mapping[str, int]) -> Iterator[ClaimedDevice]:
         claims: dict[DeviceId, list[str]] = {}
@@ -162,7 +158,9 @@ class ClaimDevices:
             found = (*pool.pool_id, device.name)
             state = _state(device, found, in_use, counters)
             holders = tuple(sorted(claims.get(found, ())))
-            yield ClaimedDevice(found, device.numa_zones(roots), state, holders, _taint(device))
+            repelling = (one for one in device.taints if one.effect in _REPELS)
+            taint = next((f"{one.key}{'=' if one.value else ''}{one.value}:{one.effect}" for one in repelling), "")
+            yield ClaimedDevice(found, device.numa_zones(roots), state, holders, taint)
 
 
 def _state(device: Device, found: DeviceId, in_use: InUse, counters: PoolCounters) -> DeviceAvailability:
@@ -173,10 +171,3 @@ def _state(device: Device, found: DeviceId, in_use: InUse, counters: PoolCounter
         return DeviceAvailability.HELD
     lacks = any(counters.left[use.counter_set, name] < n for use in device.uses for name, n in use.counters.items())
     return DeviceAvailability.BLOCKED if lacks or (device.uses and counters.overdrawn) else DeviceAvailability.FREE
-
-
-def _taint(device: Device) -> str:
-    for one in device.taints:
-        if one.effect in _REPELS:
-            return f"{one.key}{'=' if one.value else ''}{one.value}:{one.effect}"
-    return ""

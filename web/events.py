@@ -69,27 +69,27 @@ def rows(found: Iterable[ToldEvent], since: float) -> tuple[EventRow, ...]:
         # A Workload of a name that was used before would show the events of its namesake.
         if one.last >= since:
             same.setdefault((one.regarding.kind, one.type, one.reason), []).append(one)
-    made = sorted(map(_row, same.values()), key=lambda row: (-row.last, row.kind != WORKLOAD, row.kind, row.reason))
+    made: list[EventRow] = []
+    for alike in same.values():
+        last = max(alike, key=lambda one: (one.last, one.regarding.name))
+        row = EventRow(
+            last.last,
+            _shorten_text(last.type, 32),
+            _shorten_text(last.reason, 128),
+            _shorten_text(last.regarding.kind, 64),
+            _shorten_text(last.regarding.name, 253),
+            len({one.regarding.name for one in alike}),
+            sum(one.times for one in alike),
+            _shorten_text(last.note, LONGEST),
+            _shorten_text(last.reporting_controller, 128),
+        )
+        made.append(row)
+    made.sort(key=lambda row: (-row.last, row.kind != WORKLOAD, row.kind, row.reason))
     of: dict[tuple[str, str], EventRow] = {}
     for row in made:  # what a Workload and its owner are told alike is said once
         if row.kind == WORKLOAD or (row.reason, row.note) not in of:
             of[row.reason, row.note] = row
     return tuple(row for row in made if of[row.reason, row.note] is row)[:MOST_ROWS]
-
-
-def _row(same: list[ToldEvent]) -> EventRow:
-    last = max(same, key=lambda one: (one.last, one.regarding.name))
-    return EventRow(
-        last.last,
-        _shorten_text(last.type, 32),
-        _shorten_text(last.reason, 128),
-        _shorten_text(last.regarding.kind, 64),
-        _shorten_text(last.regarding.name, 253),
-        len({one.regarding.name for one in same}),
-        sum(one.times for one in same),
-        _shorten_text(last.note, LONGEST),
-        _shorten_text(last.reporting_controller, 128),
-    )
 
 
 def _shorten_text(text: str, most: int) -> str:
@@ -130,34 +130,31 @@ class Events:
         return await asyncio.shield(task)
 
     async def _fetch_answer(self, key: str, subject: EventSubject) -> EventsAnswer:
+        found: list[ToldEvent] = []
         async with self._few:
-            told = await self._read(subject)
+            try:
+                # A set: a Workload without an owner is its own owner, and is read once.
+                for kind, name in {(WORKLOAD, subject.workload), subject.owner}:
+                    # A comma or an equals sign in a name would widen the selector to objects of others.
+                    if kind != POD and _PLAIN.fullmatch(kind) and _PLAIN.fullmatch(name):
+                        selector = f"regarding.kind={kind},regarding.name={name}"
+                        found += (await self._some(subject.namespace, selector, PAGE))[0]
+                of_pods, all_read = await self._some(subject.namespace, f"regarding.kind={POD}", MOST_READ)
+            except Forbidden:
+                why = "this page may not list events: it takes ClusterRole topogate-inspect of this version"
+                told = EventsAnswer(why=why)
+            except KubeError as error:
+                log.warning("events cannot be read", error=str(error))
+                told = EventsAnswer(why="the API server gives no events now")
+            else:
+                found += [one for one in of_pods if one.regarding.name in subject.pods]
+                why = "" if all_read else f"not all: the namespace has more than {MOST_READ:,} events of pods"
+                told = EventsAnswer(rows(found, subject.created - BEFORE if subject.created else 0.0), why)
         self._kept[key] = self._clock(), told
         self._kept.move_to_end(key)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return told
-
-    async def _read(self, subject: EventSubject) -> EventsAnswer:
-        found: list[ToldEvent] = []
-        try:
-            # A set: a Workload without an owner is its own owner, and is read once.
-            for kind, name in {(WORKLOAD, subject.workload), subject.owner}:
-                # A comma or an equals sign in a name would widen the selector to objects of others.
-                if kind != POD and _PLAIN.fullmatch(kind) and _PLAIN.fullmatch(name):
-                    selector = f"regarding.kind={kind},regarding.name={name}"
-                    found += (await self._some(subject.namespace, selector, PAGE))[0]
-            of_pods, all_read = await self._some(subject.namespace, f"regarding.kind={POD}", MOST_READ)
-        except Forbidden:
-            return EventsAnswer(
-                why="this page may not list events: it takes ClusterRole topogate-inspect of this version"
-            )
-        except KubeError as error:
-            log.warning("events cannot be read", error=str(error))
-            return EventsAnswer(why="the API server gives no events now")
-        found += [one for one in of_pods if one.regarding.name in subject.pods]
-        why = "" if all_read else f"not all: the namespace has more than {MOST_READ:,} events of pods"
-        return EventsAnswer(rows(found, subject.created - BEFORE if subject.created else 0.0), why)
 
     async def _some(self, namespace: str, selector: str, most: int) -> tuple[list[ToldEvent], bool]:
         """As many events as that, page by page, and whether these are all."""

@@ -24,12 +24,11 @@ from kube.pods.requests import charged_requests
 from kube.pods.templates import template_of
 from kube.topologies import FlexTopo
 from kube.versions import NEWEST
-from kube.workloads import TopologyRequest, WorkloadPodSet
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import TopologyRequest, WholeWorkload, WorkloadObject
 from ungater.model.pod_slots import finished, is_gated, rank_of
 from ungater.model.unscheduled import REFUSED
 from ungater.model.unstarted import container_waiting
-from ungater.model.workload_object import WorkloadObject, observed_of
+from ungater.model.workload_status import observed_of
 
 CPU: Final = "cpu"
 GPU: Final = "nvidia.com/gpu"
@@ -181,6 +180,7 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
         return None
     observed = decode(annotations[NUMA_PLACEMENT_OBSERVED]) if NUMA_PLACEMENT_OBSERVED in annotations else None
     predicted = decode(annotations[NUMA_PLACEMENT_PREDICTED]) if NUMA_PLACEMENT_PREDICTED in annotations else None
+    scheduled = objects.condition(wire.status.conditions, "PodScheduled")
     return BoundPod(
         key=objects.key(wire),
         holder=f"{meta.namespace}/{workload}" if workload else f"{meta.namespace}/{owner[0]}/{owner[1]}",
@@ -190,7 +190,7 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
         rank=rank_of(wire),
         phase="Terminating" if meta.deletion_timestamp else wire.status.phase,
         gated=is_gated(wire, keys.gate),
-        bound=_scheduled_at(wire),
+        bound=seconds(scheduled.last_transition_time) if scheduled is not None and scheduled.status == "True" else 0.0,
         reason=wire.status.reason or _hangs(wire),
         placement=observed or predicted,
         observed=observed is not None,
@@ -207,20 +207,14 @@ def _hangs(wire: objects.Pod) -> str:
     return waiting.reason[:MOST_REASON] if waiting is not None else ""
 
 
-def _scheduled_at(wire: objects.Pod) -> float:
-    scheduled = objects.condition(wire.status.conditions, "PodScheduled")
-    return seconds(scheduled.last_transition_time) if scheduled is not None and scheduled.status == "True" else 0.0
-
-
 def asked(whole: WholeWorkload, resource: str) -> tuple[Asked, ...]:
     """What the pod sets of a Workload ask for."""
-    return tuple(_asked_of_pod_set(one, resource) for one in whole.spec.pod_sets)
-
-
-def _asked_of_pod_set(one: WorkloadPodSet, resource: str) -> Asked:
-    request = one.topology_request or TopologyRequest()
-    amount = amount_of(resource, convert.pod_requests(template_of(one).spec))
-    return Asked(one.name, one.count, amount, request.policy, request.level or "")
+    found: list[Asked] = []
+    for one in whole.spec.pod_sets:
+        request = one.topology_request or TopologyRequest()
+        amount = amount_of(resource, convert.pod_requests(template_of(one).spec))
+        found.append(Asked(one.name, one.count, amount, request.policy, request.level or ""))
+    return tuple(found)
 
 
 def workload(wire: WorkloadObject, resource: str, wanted: tuple[Asked, ...] = ()) -> HolderFacts | None:
@@ -233,6 +227,22 @@ def workload(wire: WorkloadObject, resource: str, wanted: tuple[Asked, ...] = ()
     # The admission decides: the usage is read from it, and the conditions are only shown.
     held = seen.admission is not None
     used = sum(amount_of(resource, dict(part.usage)) for part in seen.admission.parts) if seen.admission else 0
+    slots: list[tuple[str, int]] = []  # amounts by host, of pod sets whose topology names hosts
+    for part in seen.admission.parts if seen.admission is not None else ():
+        if part.slots is None or not part.count or part.slots.levels[-1:] != (HOSTNAME_LABEL,):
+            continue
+        # Usage is of the whole pod set, and the pods of one set are alike.
+        each = amount_of(resource, {name: amount // part.count for name, amount in part.usage.items()})
+        if each:
+            slots += ((slot.values[-1], slot.count * each) for slot in part.slots.slots)
+    known = {one.type: one for one in conditions}
+    steps = [
+        ConditionStep(
+            one.type, one.status == "True", seconds(one.last_transition_time), one.reason, one.message[:MOST_TEXT]
+        )
+        for one in map(known.get, _STEPS)
+        if one is not None and one.last_transition_time
+    ]
     admitted = objects.condition(conditions, "Admitted")
     return HolderFacts(
         namespace=meta.namespace,
@@ -252,30 +262,9 @@ def workload(wire: WorkloadObject, resource: str, wanted: tuple[Asked, ...] = ()
         since=0.0 if held else (seconds(waits.last_transition_time) if waits is not None else 0.0) or seen.created,
         evicted=objects.is_true(conditions, "Evicted"),
         asked=wanted,
-        slots=tuple(_slots(wire, resource)),
-        steps=tuple(_steps(conditions)),
+        slots=tuple(slots),
+        steps=tuple(steps),
     )
-
-
-def _slots(wire: WorkloadObject, resource: str) -> Iterable[tuple[str, int]]:
-    """Amounts by host, of pod sets whose topology names hosts."""
-    admission = observed_of(wire).admission
-    for part in admission.parts if admission is not None else ():
-        if part.slots is None or not part.count or part.slots.levels[-1:] != (HOSTNAME_LABEL,):
-            continue
-        # Usage is of the whole pod set, and the pods of one set are alike.
-        each = amount_of(resource, {name: amount // part.count for name, amount in part.usage.items()})
-        for slot in part.slots.slots:
-            if each:
-                yield slot.values[-1], slot.count * each
-
-
-def _steps(conditions: Iterable[objects.Condition]) -> Iterable[ConditionStep]:
-    found = {one.type: one for one in conditions}
-    for name in _STEPS:
-        if (one := found.get(name)) is not None and one.last_transition_time:
-            at = seconds(one.last_transition_time)
-            yield ConditionStep(name, one.status == "True", at, one.reason, one.message[:MOST_TEXT])
 
 
 def sockets(flex: FlexTopo) -> dict[int, int]:

@@ -13,7 +13,7 @@ from kube.topologies import FlexTopo
 from ungater.numa.sources import DescribedMachine
 from web.board import Board
 from web.claim_devices import ClaimedDevice
-from web.facts import CPU, BoundPod, ConditionStep, HolderFacts
+from web.facts import CPU, BoundPod, ConditionStep
 from web.picture import holder_row
 from web.sight import Sight
 
@@ -49,9 +49,25 @@ def machine(board: Board, sight: Sight, name: str, described: DescribedMachine |
     made["more"] = len(devices) - len(shown)
     made["problems"] += wrong
     if found is not None:
-        made |= {"policy": found.layout.kubelet.policy, "scope": found.layout.kubelet.scope}
-        made |= {"zones": list(_zones_of_machine(found)), "devices": _devices_of_machine(board, found, pods)}
-        made |= {"links": list(_links(found, board.resource)), "nics": list(_nics(flex))}
+        layout = found.layout
+        made |= {"policy": layout.kubelet.policy, "scope": layout.kubelet.scope}
+        made["zones"] = [  # what each has for pods; amounts are milli-CPU, bytes and units
+            {
+                "zone": zone.id,
+                "socket": zone.socket,
+                "have": {name: amount for name, amount in zip(layout.resources, have, strict=True) if amount >= 0},
+                "free": {name: amount for name, amount in zip(layout.resources, free, strict=True) if amount >= 0},
+            }
+            for zone, have, free in zip(layout.zones, layout.allocatable, found.state.free, strict=True)
+        ]
+        made["devices"] = _devices_of_machine(board, found, pods)
+        made["links"] = list(_links(found, board.resource))
+        near = {edge.source: edge.target for edge in (flex.spec.edges or ())} if flex is not None else {}
+        made["nics"] = [
+            {"name": (one.attributes or {}).get("names", "") or one.id, "zone": near.get(one.id, "")}
+            for one in ((flex.spec.nodes or ()) if flex is not None else ())
+            if one.type == NIC
+        ]
     return made
 
 
@@ -98,15 +114,6 @@ def _claimed(board: Board, sight: Sight, devices: Iterable[ClaimedDevice], pods:
         }
 
 
-def _zones_of_machine(found: Machine) -> Iterator[Json]:
-    """Of each zone what it has for pods; amounts are milli-CPU, bytes and units."""
-    layout = found.layout
-    for zone, allocatable, free in zip(layout.zones, layout.allocatable, found.state.free, strict=True):
-        have = {name: amount for name, amount in zip(layout.resources, allocatable, strict=True) if amount >= 0}
-        left = {name: amount for name, amount in zip(layout.resources, free, strict=True) if amount >= 0}
-        yield {"zone": zone.id, "socket": zone.socket, "have": have, "free": left}
-
-
 def _devices_of_machine(board: Board, found: Machine, pods: Iterable[BoundPod]) -> list[Json]:
     """The devices of the resource: their zones, and the pod that has each, where that is known."""
     layout = found.layout
@@ -115,7 +122,12 @@ def _devices_of_machine(board: Board, found: Machine, pods: Iterable[BoundPod]) 
         return []
     row, ids = layout.resources.index(board.resource), found.device_ids.get(board.resource, ())
     known = layout.devices[row] if row < len(layout.devices) else ()
-    of = {device: at for at, pod in enumerate(pods) for device in _ids(pod, board.resource)}
+    of = {
+        device: at
+        for at, pod in enumerate(pods)
+        for use in (pod.placement.zones if pod.placement is not None else ())
+        for device in use.devices.get(board.resource, ())
+    }
     graph = layout.links[row] if row < len(layout.links) else None
     # The exact devices where the agent publishes them, else those of the links, which have zones too.
     masks = [one.zones for one in known] or (list(graph.zones) if isinstance(graph, LinkGraph) else [])
@@ -132,11 +144,6 @@ def _devices_of_machine(board: Board, found: Machine, pods: Iterable[BoundPod]) 
     ]
 
 
-def _ids(pod: BoundPod, resource: str) -> Iterator[str]:
-    for use in pod.placement.zones if pod.placement is not None else ():
-        yield from use.devices.get(resource, ())
-
-
 def _links(found: Machine, resource: str) -> Iterator[list[Any]]:
     """``[device, device, NVLinks, PCIe level]`` of each pair of which something is known."""
     row = found.layout.resources.index(resource) if resource in found.layout.resources else len(found.layout.links)
@@ -150,25 +157,24 @@ def _links(found: Machine, resource: str) -> Iterator[list[Any]]:
                 yield [one, other, graph.nvlinks[one][other], _LEVELS.get(weight % NVLINK, "")]
 
 
-def _nics(flex: FlexTopo | None) -> Iterator[Json]:
-    """Network cards and the zone that each is at."""
-    near = {edge.source: edge.target for edge in (flex.spec.edges or ())} if flex is not None else {}
-    for one in (flex.spec.nodes or ()) if flex is not None else ():
-        if one.type == NIC:
-            yield {"name": (one.attributes or {}).get("names", "") or one.id, "zone": near.get(one.id, "")}
-
-
 def workload(board: Board, key: str) -> Json | None:
     """A holder: its row, what happened to it, and its pods in rank order; None where nothing of it is left."""
     row, one = holder_row(board, key), board.find_holder(key)
     if row is None or one is None:
         return None
-    pods = board.pods_of_holder(key)
+    pods, steps = board.pods_of_holder(key), list(one.steps)
+    gone = [pod for pod in pods if not pod.gated]
+    if one.admitted and gone:
+        # Its pods were let go: no condition tells, but that the last of them was bound, which follows at once.
+        left = len(pods) - len(gone)
+        text = f"{left} of {len(pods)} pods wait behind their gate" if left else ""
+        at = max(one.admitted, *(pod.bound for pod in gone))
+        steps.append(ConditionStep("Ungated", status=True, at=at, reason="", message=text))
     return {
         "row": row,
         "message": one.message,
         "asked": [[a.name, a.count, a.amount, a.policy, a.level] for a in one.asked],
-        "steps": [[s.type, s.status, s.at, s.reason, s.message] for s in (*one.steps, *_ungated(one, pods))],
+        "steps": [[s.type, s.status, s.at, s.reason, s.message] for s in steps],
         "slots": list(one.slots),
         "many": len(pods),
         "pods": [
@@ -177,15 +183,3 @@ def workload(board: Board, key: str) -> Json | None:
             for p in pods[:MOST_PODS]
         ],
     }
-
-
-def _ungated(one: HolderFacts, pods: Sequence[BoundPod]) -> Iterator[ConditionStep]:
-    """That its pods were let go: no condition tells, but that the last of them was bound, which follows at once."""
-    gone = [pod for pod in pods if not pod.gated]
-    if not one.admitted or not gone:
-        return
-    left = len(pods) - len(gone)
-    text = f"{left} of {len(pods)} pods wait behind their gate" if left else ""
-    yield ConditionStep(
-        "Ungated", status=True, at=max(one.admitted, *(pod.bound for pod in gone)), reason="", message=text
-    )

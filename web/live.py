@@ -21,11 +21,10 @@ from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
 from kube.queues import LocalQueue
 from kube.resources import WORKLOADS
 from kube.topologies import FlexTopo
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import WholeWorkload, WorkloadObject
 from ungater import kinds
 from ungater.informers import Informers
 from ungater.kinds import AnyKind
-from ungater.model.workload_object import WorkloadObject
 from ungater.numa.sources import DescribedMachine, describe
 from web import facts
 from web.board import Board

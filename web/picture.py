@@ -53,7 +53,10 @@ def sees(sight: Sight) -> Json:
 def changed(board: Board, sight: Sight, changes: Changes, *, version: int, now: float) -> bytes:
     """What is different since a version, as it is now."""
     # The page knows hosts by their place in the whole picture; the log asks for a new picture when places move.
-    at = {name: index for index, name in enumerate(_hosts(board))} if sight.hosts and changes.hosts else {}
+    at: dict[str, int] = {}
+    if sight.hosts and changes.hosts:
+        hosts = [name for grove in board.groves() for name in grove.hosts]
+        at = {name: index for index, name in enumerate(hosts)}
     found: Json = {
         "since": changes.since,
         "version": version,
@@ -82,11 +85,6 @@ def _nested(paths: Iterable[tuple[str, ...]], rank: int, depth: int) -> Iterator
     for value, group in groupby(paths, key=lambda path: path[rank]):
         within = list(group)
         yield [value, len(within)] if rank == depth - 1 else [value, list(_nested(within, rank + 1, depth))]
-
-
-def _hosts(board: Board) -> Iterator[str]:
-    for grove in board.groves():
-        yield from grove.hosts
 
 
 def _host(board: Board, sight: Sight, name: str) -> list[Any]:

@@ -60,7 +60,16 @@ class Prometheus:
         # On whole steps: the same samples come again for five minutes, and curves do not shift at each look.
         end = int(self._clock.now()) // STEP * STEP
         start = end - SPAN
-        queries = self._queries(resource)
+        of_resource, every = self._api.selector(f"resource={json.dumps(resource)}"), self._api.selector()
+        queries = {
+            # Two replicas may have series of a flavor while the lead changes hands: `max` counts it once, `sum` adds
+            # flavors.
+            "amount": f"sum(max by (flavor) (topogate_flavor_allocatable{of_resource}))",
+            "free": f"sum(max by (flavor) (topogate_flavor_free{of_resource}))",
+            "largest": f"max by (level) (topogate_largest_free_domain{of_resource})",
+            "waiting": f"sum(topogate_pending_workloads{every})",
+            "evictions": f"sum(increase(topogate_evicted_workloads_total{every}[{STEP}s]))",
+        }
         try:
             async with asyncio.TaskGroup() as group:
                 asked = {
@@ -92,19 +101,6 @@ class Prometheus:
             "evictions": [one and round(one) for one in evictions],
             "levels": known[:MOST_LEVELS],
             "largest": [_column([by_level[one]], start) for one in known[:MOST_LEVELS]],
-        }
-
-    def _queries(self, resource: str) -> dict[str, str]:
-        of = self._api.selector(f"resource={json.dumps(resource)}")
-        every = self._api.selector()
-        return {
-            # Two replicas may have series of a flavor while the lead changes hands: `max` counts it once, `sum` adds
-            # flavors.
-            "amount": f"sum(max by (flavor) (topogate_flavor_allocatable{of}))",
-            "free": f"sum(max by (flavor) (topogate_flavor_free{of}))",
-            "largest": f"max by (level) (topogate_largest_free_domain{of})",
-            "waiting": f"sum(topogate_pending_workloads{every})",
-            "evictions": f"sum(increase(topogate_evicted_workloads_total{every}[{STEP}s]))",
         }
 
 

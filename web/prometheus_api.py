@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-import aiohttp
 import msgspec
+
+from kube.connection.lean_aiohttp import aiohttp
 
 SECONDS: Final = 10.0  # for a query
 MOST_BYTES: Final = 4 << 20
@@ -74,19 +75,16 @@ class PrometheusApi:
             raise PrometheusError(f"Prometheus cannot be reached: {_shorten_text(str(error))}") from error
         if len(body) > MOST_BYTES:
             raise PrometheusError("the answer of Prometheus is too long")
-        return _series(answer.status, body)
-
-
-def _series(status: int, body: bytes) -> list[TimeSeries]:
-    try:
-        found = msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise PrometheusError(f"what answers (HTTP {status}) does not speak the API of Prometheus") from error
-    if found.status != "success" or status != OK:
-        raise PrometheusError(f"Prometheus answers {status}: {_shorten_text(found.error) or 'it does not say why'}")
-    if found.data.result_type != "matrix":
-        raise PrometheusError("Prometheus answers another question than was asked")
-    return found.data.result
+        status = answer.status
+        try:
+            found = msgspec.json.decode(body, type=_Answer)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise PrometheusError(f"what answers (HTTP {status}) does not speak the API of Prometheus") from error
+        if found.status != "success" or status != OK:
+            raise PrometheusError(f"Prometheus answers {status}: {_shorten_text(found.error) or 'it does not say why'}")
+        if found.data.result_type != "matrix":
+            raise PrometheusError("Prometheus answers another question than was asked")
+        return found.data.result
 
 
 def _shorten_text(text: str) -> str:

@@ -24,7 +24,6 @@ from clock import Clock
 from kube.topologies import FlexTopo
 from ungater.numa.sources import DescribedMachine
 from web import inside
-from web.board import Board
 from web.events import EventsAnswer, EventSubject, Reader
 from web.hub import Hub
 from web.prometheus import Prometheus
@@ -99,7 +98,8 @@ class PageHandlers:
         """What answers requests for these names."""
         app = web.Application(middlewares=[door(names)], client_max_size=MOST_MANIFEST)
         for path, name in FILES.items():
-            app.router.add_get(path, functools.partial(_static, _read(name), TYPES[name.rpartition(".")[2]]))
+            body = (files("web") / "static" / name).read_bytes()
+            app.router.add_get(path, functools.partial(_static, body, TYPES[name.rpartition(".")[2]]))
         for name, handler in (
             ("me", self._me),
             ("picture", self._picture),
@@ -120,7 +120,11 @@ class PageHandlers:
         async def answer(request: web.Request) -> web.StreamResponse:
             seen = await self._see(request)
             if seen.status == 200 and seen.sight.nothing:
-                seen = ViewerVerdict(seen.user, status=403, text=_nothing(seen.user))
+                text = (
+                    f"{seen.user} may see nothing here: it takes the right to list nodes, or pods and workloads of a "
+                    "namespace; ClusterRole topogate-inspect has all of it"
+                )
+                seen = ViewerVerdict(seen.user, status=403, text=text)
             if seen.status != 200:
                 headers = {"WWW-Authenticate": "Bearer"} if seen.status == 401 else {}
                 return web.Response(status=seen.status, text=seen.text, headers={**HEADERS, **headers})
@@ -166,15 +170,17 @@ class PageHandlers:
 
     async def _events(self, request: web.Request, seen: ViewerVerdict) -> web.Response:
         key = request.query.get("key", "")
-        found = _subject(self._hub.board, key) if seen.sight.may_name(key.partition("/")[0]) else None
-        if found is None:
+        one = self._hub.board.find_holder(key) if seen.sight.may_name(key.partition("/")[0]) else None
+        if one is None:
             return _absent()
         if self._events_of is None:
             return _json(EventsAnswer(why="there are no events in a snapshot"))
+        pods = frozenset(pod.key.partition("/")[2] for pod in self._hub.board.pods_of_holder(key))
         # Asked before the events are read: who may see a workload may not always list events.
-        if why := await self._rights.no_events(request.headers.get("Authorization"), found.namespace):
+        if why := await self._rights.no_events(request.headers.get("Authorization"), one.namespace):
             return _json(EventsAnswer(why=why))
-        return _json(await self._events_of(key, found))
+        subject = EventSubject(one.namespace, one.workload, (one.kind, one.name), pods, one.created)
+        return _json(await self._events_of(key, subject))
 
     async def _history(self, _: web.Request, seen: ViewerVerdict) -> web.Response:
         if not seen.sight.hosts:
@@ -309,19 +315,6 @@ async def _send(stream: web.StreamResponse, event: str, data: bytes) -> None:
         await stream.write(b"event: " + event.encode() + b"\ndata: " + data + b"\n\n")
 
 
-def _subject(board: Board, key: str) -> EventSubject | None:
-    """Of whom the events of a holder are; None where nothing of it is left."""
-    one = board.find_holder(key)
-    if one is None:
-        return None
-    pods = frozenset(pod.key.partition("/")[2] for pod in board.pods_of_holder(key))
-    return EventSubject(one.namespace, one.workload, (one.kind, one.name), pods, one.created)
-
-
-def _read(name: str) -> bytes:
-    return (files("web") / "static" / name).read_bytes()
-
-
 async def _static(body: bytes, kind: str, _: web.Request) -> web.Response:
     headers = {**HEADERS, "Cache-Control": "no-cache"}
     return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers)
@@ -339,10 +332,3 @@ def _json_of(body: bytes) -> web.Response:
 
 def _absent() -> web.Response:
     return web.Response(status=404, text="there is nothing by that name that you may see", headers=HEADERS)
-
-
-def _nothing(user: str) -> str:
-    return (
-        f"{user} may see nothing here: it takes the right to list nodes, or pods and workloads of a namespace; "
-        "ClusterRole topogate-inspect has all of it"
-    )

@@ -185,7 +185,9 @@ class ReviewConnection(RequestHandler):
         self._place.begin_request(self._clock.monotonic())
         self._part += data
         if self._wanted is None:
-            if self._head_to_come():
+            started = self._part.startswith(_BEGIN) or _BEGIN.startswith(self._part)
+            # What came may be the beginning of a head that is read here.
+            if started and len(self._part) < MAX_HEAD and b"\r\n\r\n" not in self._part and not self._ending:
                 if self._late is None:
                     self._expect(HEAD_SECONDS)
                 return
@@ -250,12 +252,6 @@ class ReviewConnection(RequestHandler):
         if exc is not None and status < 500:
             exc = exc.with_traceback(None)
         return super().handle_error(request, status, exc, message)
-
-    def _head_to_come(self) -> bool:
-        """Whether what came may be the beginning of a head that is read here."""
-        part = self._part
-        started = part.startswith(_BEGIN) or _BEGIN.startswith(part)
-        return started and len(part) < MAX_HEAD and b"\r\n\r\n" not in part and not self._ending
 
     def _read_head(self, data: bytes | bytearray) -> tuple[Answerer, int, int] | None:
         # The search is bounded: a client that never ends its head would have all of it searched with each piece.

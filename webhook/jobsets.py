@@ -128,16 +128,27 @@ def _decide(
     if rules.require_queue:
         problems += checks.check_has_queue(asks, queue, keys)
     for part in parts:
-        problems += _problems(part, keys)
+        problems += checks.check_template(part.template, keys, part.path)
+        problems += checks.check_pod_set(part.template, keys, part.path, part.name)
+        problems += checks.check_own_wishes(part.wishes, part.template, part.path)
+        if part.request is not None and (why := uneven(part.request.slices, part.pods)):
+            text = f"spec.replicatedJobs[{part.at}]: Invalid value: {part.pods}: {why} ({part.request.slices_field})"
+            problems.append(Problem(INVALID, text))
     return deny(problems) if problems else _admit(head, parts, rules, operation, old)
 
 
 def _admit(
     head: ReviewedJob, parts: list[_Part], rules: MutationRules, operation: str, old: ReviewedJobSet | None
 ) -> Decision:
-    patch = tuple(chain.from_iterable(_stamp(part, rules.keys) for part in parts))
+    keys = rules.keys
+    no_level = ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(keys))
+    patch: tuple[Add, ...] = ()
+    for part in parts:
+        request = part.request or no_level
+        patch += tuple(stamp(part.template, request, keys, _pointer(part.at), part.wishes, part.name))
     if operation == CREATE:
-        patch = (*_suspend(head, checks.queue_of(head, rules.keys)), *patch)
+        if checks.queue_of(head, keys) and not is_suspended(head):
+            patch = (Add("/spec/suspend", value=True), *patch)
     elif patch and not (old is not None and is_suspended(_head(old)) and is_suspended(head)):
         return Decision(warnings=advice.trim(iter((advice.on_late_request("", "JobSet"),))))
     return Decision(patch, advice.trim(_warnings(head, parts, rules)))
@@ -157,15 +168,13 @@ def _stale_copies(old: ReviewedJobSet, new: ReviewedJobSet, keys: Keys) -> dict[
 def _drop_annotations(jobset: ReviewedJobSet, copies: Mapping[int, Mapping[str, str]]) -> ReviewedJobSet:
     if not copies or jobset.spec is None:
         return jobset
-    jobs = [_bare(job, copies[at]) if at in copies else job for at, job in enumerate(_jobs(jobset))]
+    jobs = list(_jobs(jobset))
+    for at, stale in copies.items():
+        job = jobs[at]
+        if job.template is not None and job.template.spec is not None:
+            spec = structs.replace(job.template.spec, template=without_annotations(_template(job), stale))
+            jobs[at] = structs.replace(job, template=structs.replace(job.template, spec=spec))
     return structs.replace(jobset, spec=structs.replace(jobset.spec, replicated_jobs=jobs))
-
-
-def _bare(job: ReviewedReplicatedJob, copies: Mapping[str, str]) -> ReviewedReplicatedJob:
-    if job.template is None or job.template.spec is None:
-        return job
-    spec = structs.replace(job.template.spec, template=without_annotations(_template(job), copies))
-    return structs.replace(job, template=structs.replace(job.template, spec=spec))
 
 
 def _check_kept(bare: ReviewedJobSet, copies: Mapping[int, Mapping[str, str]], keys: Keys) -> Iterator[Problem]:
@@ -213,7 +222,13 @@ def _read_part(jobset: ReviewedJobSet, at: int, job: ReviewedReplicatedJob, keys
     request = parse_places([*above, pods], keys)
     handed = {key: text for annotations, _ in above for key, text in annotations.items()}
     wishes = {key: handed[key] for key in (*WISHES, *keys.grouping) if key in handed}
-    return _Part(at, job.name, template, request, wishes, _count_pods(job, spec))
+    count = 0
+    if spec is not None:
+        at_once = 1 if spec.parallelism is None else spec.parallelism
+        replicas = 1 if job.replicas is None else job.replicas
+        # Negative numbers are refused by others; here they must not make up for pods of another part.
+        count = max(replicas, 0) * max(at_once if spec.completions is None else min(at_once, spec.completions), 0)
+    return _Part(at, job.name, template, request, wishes, count)
 
 
 def _above(jobset: ReviewedJobSet, at: int, job: ReviewedReplicatedJob) -> tuple[Place, Place]:
@@ -225,24 +240,6 @@ def _above(jobset: ReviewedJobSet, at: int, job: ReviewedReplicatedJob) -> tuple
 def _template(job: ReviewedReplicatedJob) -> ReviewedPod:
     spec = job.template.spec if job.template is not None else None
     return (spec.template if spec is not None else None) or _NO_POD
-
-
-def _count_pods(job: ReviewedReplicatedJob, spec: ReviewedJobSpec | None) -> int:
-    if spec is None:
-        return 0
-    at_once = 1 if spec.parallelism is None else spec.parallelism
-    replicas = 1 if job.replicas is None else job.replicas
-    # Negative numbers are refused by others; here they must not make up for pods of another part.
-    return max(replicas, 0) * max(at_once if spec.completions is None else min(at_once, spec.completions), 0)
-
-
-def _problems(part: _Part, keys: Keys) -> Iterator[Problem]:
-    yield from checks.check_template(part.template, keys, part.path)
-    yield from checks.check_pod_set(part.template, keys, part.path, part.name)
-    yield from checks.check_own_wishes(part.wishes, part.template, part.path)
-    if part.request is not None and (why := uneven(part.request.slices, part.pods)):
-        text = f"spec.replicatedJobs[{part.at}]: Invalid value: {part.pods}: {why} ({part.request.slices_field})"
-        yield Problem(INVALID, text)
 
 
 def _check_part_count(parts: list[_Part]) -> Iterator[Problem]:
@@ -278,18 +275,8 @@ def _queues_below(jobset: ReviewedJobSet, queue: str, keys: Keys) -> Iterator[Pr
             yield Problem(INVALID, f"spec.replicatedJobs[{at}].template.{checks.queue_path(keys)}: {text}")
 
 
-def _stamp(part: _Part, keys: Keys) -> Iterator[Add]:
-    request = part.request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(keys))
-    return stamp(part.template, request, keys, _pointer(part.at), part.wishes, part.name)
-
-
 def _pointer(at: int) -> str:
     return f"/spec/replicatedJobs/{at}/template/spec/template"
-
-
-def _suspend(head: ReviewedJob, queue: str) -> Iterator[Add]:
-    if queue and not is_suspended(head):
-        yield Add("/spec/suspend", value=True)
 
 
 def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """What jobs may ask for: the topology levels of the ResourceFlavors, and which of them each queue has."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -118,7 +117,11 @@ class FlavorLevels:
         if self._offer is None and self._known.is_set():
             flavors = {name: topology.levels for name, topology in self._flavors.items()}
             names = LevelNames.read((name, found.levels, found.names) for name, found in self._flavors.items())
-            self._offer = LevelOffer(flavors, dict(self._routes()), names)
+            routes = {}
+            for key, local in self._local.items():
+                namespace, _, name = key.partition("/")
+                routes[namespace, name] = _route(local, self._cluster.get(local.cluster_queue))
+            self._offer = LevelOffer(flavors, routes, names)
         return self._offer
 
     async def wait_for_levels(self, seconds: float) -> None:
@@ -163,26 +166,19 @@ class FlavorLevels:
                 del self._flavors[event.key]
 
     def _on_queue(self, queues: dict[str, _Seen], event: Event[_Queue]) -> None:
-        seen = None if event.new is None else _relevant_queue(event.new)
+        seen = None
+        if event.new is not None:
+            spec, active = event.new.spec, condition(event.new.status.conditions, "Active")
+            flavors = tuple(flavor.name for group in spec.resource_groups or () for flavor in group.flavors)
+            # The message of a condition counts only where the specs do not say why: a status comes later than they do.
+            inactive = active is not None and active.status == "False" and active.reason not in _IN_SPEC
+            seen = _Seen(spec.cluster_queue, flavors, spec.stop_policy, active.message if active and inactive else "")
         if queues.get(event.key) != seen:
             self._offer = None
             if seen is None:
                 queues.pop(event.key, None)
             else:
                 queues[event.key] = seen
-
-    def _routes(self) -> Iterator[tuple[tuple[str, str], QueueRoute]]:
-        for key, local in self._local.items():
-            namespace, _, name = key.partition("/")
-            yield (namespace, name), _route(local, self._cluster.get(local.cluster_queue))
-
-
-def _relevant_queue(queue: _Queue) -> _Seen:
-    spec, active = queue.spec, condition(queue.status.conditions, "Active")
-    flavors = tuple(flavor.name for group in spec.resource_groups or () for flavor in group.flavors)
-    # The message of a condition counts only where the specs do not say why: a status comes later than they do.
-    inactive = active is not None and active.status == "False" and active.reason not in _IN_SPEC
-    return _Seen(spec.cluster_queue, flavors, spec.stop_policy, active.message if active and inactive else "")
 
 
 def _route(local: _Seen, cluster: _Seen | None) -> QueueRoute:

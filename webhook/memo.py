@@ -149,28 +149,23 @@ def _pod(key: PodKey, group_label: str) -> ReviewedPod:
         labels = {group_label: "group"} if grouped else None
         owners = None if owner is None else [ReviewedOwner("batch/v1" if owner else "", owner, controller=True)]
         metadata = ReviewedMetadata(dict(annotations), labels, owner_references=owners)
-    return ReviewedPod(metadata, None if spec is None else _spec(spec))
+    if spec is None:
+        return ReviewedPod(metadata)
+    node, scheduler, gates = spec
+    return ReviewedPod(
+        metadata, ReviewedPodSpec(node, scheduler, None if gates is None else [Gate(name) for name in gates])
+    )
 
 
 def _job(key: JobKey, keys: Keys) -> ReviewedJob:
     annotations, queue, counts = key
-    metadata = _metadata(annotations, queue, keys.queue_name)
+    metadata = None
+    if annotations is not None:
+        namespace, name = queue or (None, None)
+        labels = {keys.queue_name: name} if name is not None else None
+        metadata = ReviewedMetadata(dict(annotations), labels, namespace)
     if counts is None:
         return ReviewedJob(metadata)
     suspend, parallelism, completions, manager, template = counts
     pod = None if template is None else _pod(template, keys.pod_group)
     return ReviewedJob(metadata, ReviewedJobSpec(suspend, parallelism, completions, pod, manager))
-
-
-def _metadata(annotations: AnnotationsKey, queue: QueueKey = None, queue_label: str = "") -> ReviewedMetadata | None:
-    if annotations is None:
-        return None
-    if queue is None:
-        return ReviewedMetadata(dict(annotations))
-    namespace, name = queue
-    return ReviewedMetadata(dict(annotations), {queue_label: name}, namespace)
-
-
-def _spec(key: tuple[str | None, str | None, tuple[str, ...] | None]) -> ReviewedPodSpec:
-    node, scheduler, gates = key
-    return ReviewedPodSpec(node, scheduler, None if gates is None else [Gate(name) for name in gates])

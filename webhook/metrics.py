@@ -5,6 +5,7 @@ About 85 series: four paths, five verdicts, twelve buckets.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -74,10 +75,13 @@ class WebhookMetrics(Collector):
             "Time from the whole request to its answer, without the network, in seconds.",
             labels=("path",),
         )
+        bounds = (*map(str, BUCKETS), "+Inf")
         for path, stats in self.paths.items():
             for verdict, count in stats.verdicts.items():
                 requests.add_metric((path, verdict), count)
-            latency.add_metric((path,), _cumulative(stats.buckets), stats.seconds)
+            # What a bucket has is also in all that come after it.
+            cumulative = zip(bounds, accumulate(stats.buckets), strict=True)
+            latency.add_metric((path,), [(bound, float(total)) for bound, total in cumulative], stats.seconds)
         yield requests
         yield latency
         closed = CounterMetricFamily(
@@ -92,11 +96,3 @@ class WebhookMetrics(Collector):
             yield GaugeMetricFamily(
                 "topogate_webhook_certificate_expiry_timestamp_seconds", "End of the serving certificate.", value=expiry
             )
-
-
-def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
-    total, out = 0, []
-    for bound, count in zip((*(str(bound) for bound in BUCKETS), "+Inf"), buckets, strict=True):
-        total += count
-        out.append((bound, float(total)))
-    return out

@@ -46,7 +46,6 @@ from webhook.objects import (
     Gate,
     ReviewedJob,
     ReviewedJobSet,
-    ReviewedMetadata,
     ReviewedPod,
     ReviewedPodSpec,
     annotations_of,
@@ -119,7 +118,10 @@ def mutate_job(
     if copies and not (is_suspended(old) and is_suspended(job)):
         return deny([cannot_change(next(iter(copies.values())), "Job")])
     # Decided without the old copies, which would contradict what is asked for now.
-    bare = _with_template(job, without_annotations(template, copies)) if copies else job
+    bare = job
+    if copies and job.spec is not None:
+        spec = msgspec.structs.replace(job.spec, template=without_annotations(template, copies))
+        bare = msgspec.structs.replace(job, spec=spec)
     decision = _decide_job(bare, rules, operation, old, beyond)
     if decision.denied:
         return decision
@@ -150,12 +152,15 @@ def _decide_job(
     try:
         request = parse_job_request(annotations_of(job.metadata), annotations_of(template.metadata), rules.keys)
         if request is None and not queue:
-            return _leave_job(job, rules.keys)
+            # Left alone, whatever else it says; its author is told of what then has no effect.
+            told = chain(advice.on_lone_wishes(job, rules.keys), _spelling(job, rules.keys))
+            return Decision(warnings=advice.trim(told))
         if request is not None:
             check_offered(request, rules, job, queue)
-        if level := _level_of_group(job):
+        scheduling = job.spec.scheduling if job.spec is not None else None
+        if scheduling is not None and scheduling.level:
             meant = with_label_keys(request, names_for(rules, job)) if request is not None else None
-            both = agreed(meant, level, JOB_SCHEDULING)
+            both = agreed(meant, scheduling.level, JOB_SCHEDULING)
             check_offered(both, rules, job, queue)
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
@@ -172,12 +177,6 @@ def _decide_job(
         return deny(problems)
     wanted = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
     return _admit_job(job, wanted, rules, operation, old)
-
-
-def _level_of_group(job: ReviewedJob) -> str:
-    """The level that its spec.scheduling requires; "" for none."""
-    scheduling = job.spec.scheduling if job.spec is not None else None
-    return scheduling.level if scheduling is not None else ""
 
 
 def _scale_job(job: ReviewedJob, old: ReviewedJob | None, keys: Keys) -> Decision:
@@ -244,41 +243,35 @@ def mutate_pod(
 def _admit_job(
     job: ReviewedJob, request: ParsedRequest, rules: MutationRules, operation: str, old: ReviewedJob | None
 ) -> Decision:
-    template = _template(job)
-    patch = tuple(stamp(template, request, rules.keys, _TEMPLATE_POINTER, _handed_down(job, rules.keys)))
+    template, keys = _template(job), rules.keys
+    # What goes with the request and stands on the Job: its pods carry it too.
+    annotations = annotations_of(job.metadata)
+    handed_down = {key: annotations[key] for key in (*WISHES, *keys.grouping) if key in annotations}
+    patch = tuple(stamp(template, request, keys, _TEMPLATE_POINTER, handed_down))
     if operation == CREATE:
-        patch = (*_suspend(job, rules.keys), *patch)
+        # A Job with a queue waits for its turn before it makes pods.
+        if checks.queue_of(job, keys) and not is_suspended(job):
+            patch = (Add("/spec/suspend", value=True), *patch)
     # The API server refuses a change of this template, and its author would hear of fields that nobody wrote.
     elif patch and not (is_suspended(old) and is_suspended(job)):
         return Decision(warnings=advice.trim(iter((advice.on_late_request(request.field, "Job"),))))
     warnings = chain(
-        advice.on_queue(job, rules.keys, route_of(job, rules), known=rules.flavors is not None),
+        advice.on_queue(job, keys, route_of(job, rules), known=rules.flavors is not None),
         advice.on_counts(job, with_label_keys(request, names_for(rules, job))),
         advice.on_level(
             with_label_keys(request, names_for(rules, job)), offered(rules, job), unchecked=rules.flavors is None
         ),
         advice.on_template(template, _TEMPLATE),
         advice.on_wishes(template, job),
-        _spelling(job, rules.keys),
+        _spelling(job, keys),
     )
     return Decision(patch, advice.trim(warnings))
-
-
-def _leave_job(job: ReviewedJob, keys: Keys) -> Decision:
-    """A Job without a request is left alone, whatever else it says; it is told of what then has no effect."""
-    return Decision(warnings=advice.trim(chain(advice.on_lone_wishes(job, keys), _spelling(job, keys))))
 
 
 def other_manager(job: ReviewedJob | ReviewedJobSet, own: str) -> str | None:
     """Which controller manages it, where that is not the one that comes with its kind (``own``)."""
     manager = job.spec.managed_by if job.spec is not None else None
     return manager if manager != own else None
-
-
-def _handed_down(job: ReviewedJob, keys: Keys) -> dict[str, str]:
-    """What goes with the request and stands on the Job: its pods carry it too."""
-    annotations = annotations_of(job.metadata)
-    return {key: annotations[key] for key in (*WISHES, *keys.grouping) if key in annotations}
 
 
 def route_of(job: ReviewedJob | ReviewedPod, rules: MutationRules) -> QueueRoute | None:
@@ -325,12 +318,6 @@ def _spelling(job: ReviewedJob, keys: Keys) -> Iterator[str]:
     yield from advice.on_spelling(annotations_of(_template(job).metadata), keys, TEMPLATE_PATH)
 
 
-def _suspend(job: ReviewedJob, keys: Keys) -> Iterator[Add]:
-    """A Job with a queue waits for its turn before it makes pods."""
-    if checks.queue_of(job, keys) and not is_suspended(job):
-        yield Add("/spec/suspend", value=True)
-
-
 def stamp(  # noqa: PLR0917
     pod: ReviewedPod,
     request: ParsedRequest,
@@ -347,7 +334,16 @@ def stamp(  # noqa: PLR0917
     if key == keys.unconstrained and present.get(key) == "false":  # said by the Job or its queue: true
         missing[key] = value
     if missing:
-        yield from _add_annotations(pod.metadata, missing, f"{at}/metadata")
+        # The least that adds them: parents are made only where there are none.
+        if pod.metadata is None:
+            yield Add(f"{at}/metadata", {"annotations": missing})
+        elif not pod.metadata.annotations:
+            yield Add(f"{at}/metadata/annotations", missing)
+        else:
+            # One by one: an add of the whole map would replace what is in it.
+            for name, text in missing.items():
+                segment = name.replace("~", "~0").replace("/", "~1")  # of a JSON pointer (RFC 6901)
+                yield Add(f"{at}/metadata/annotations/{segment}", text)
     if not has_gate(pod.spec, keys):
         gate = Gate(keys.gate)
         # Beside the others: gates of other controllers must stay.
@@ -355,23 +351,6 @@ def stamp(  # noqa: PLR0917
             yield Add(f"{at}/spec/schedulingGates/-", gate)
         else:
             yield Add(f"{at}/spec/schedulingGates", [gate])
-
-
-def _add_annotations(metadata: ReviewedMetadata | None, missing: dict[str, str], at: str) -> Iterator[Add]:
-    """The least that adds them: parents are made only where there are none."""
-    if metadata is None:
-        yield Add(at, {"annotations": missing})
-    elif not metadata.annotations:
-        yield Add(f"{at}/annotations", missing)
-    else:
-        # One by one: an add of the whole map would replace what is in it.
-        for name, text in missing.items():
-            yield Add(f"{at}/annotations/{_escape(name)}", text)
-
-
-def _escape(segment: str) -> str:
-    """One segment of a JSON pointer (RFC 6901)."""
-    return segment.replace("~", "~0").replace("/", "~1")
 
 
 def has_gate(spec: ReviewedPodSpec | None, keys: Keys) -> bool:
@@ -388,12 +367,6 @@ def _template(job: ReviewedJob) -> ReviewedPod:
 def _places_above_template(job: ReviewedJob) -> tuple[Place, ...]:
     """What a Job says of its pods above their template."""
     return ((annotations_of(job.metadata), JOB_PATH),)
-
-
-def _with_template(job: ReviewedJob, template: ReviewedPod) -> ReviewedJob:
-    if job.spec is None:
-        return job
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
 
 
 def _request_changed(old: ReviewedJob, new: ReviewedJob, keys: Keys) -> bool:

@@ -271,8 +271,11 @@ class WebhookServer:
             reply = answer(body)
             if reply is None:
                 await self._levels.wait_for_levels(LEVELS_WAIT_SECONDS)
-                # Without the level rather than refused: while flavors cannot be listed, objects are created and gated.
-                reply = answer(body) or self._unchecked(reviewer, body, stats)
+                reply = answer(body)
+            # Without the level rather than refused: while flavors cannot be listed, objects are created and gated.
+            if reply is None:
+                reply = reviewer.answer(body, Rulebook(self._rules(None)))
+                stats.observe(reply.verdict, LEVELS_WAIT_SECONDS)
             return reply
 
         return review
@@ -307,11 +310,6 @@ class WebhookServer:
         except TimeoutError:
             stats.observe(MALFORMED, 0.0)
             return BODY_LATE
-
-    def _unchecked(self, reviewer: Reviewer, body: bytes, stats: PathStats) -> Reply:
-        reply = reviewer.answer(body, Rulebook(self._rules(None)))
-        stats.observe(reply.verdict, LEVELS_WAIT_SECONDS)
-        return reply
 
     async def _healthz(self, _request: web.BaseRequest) -> Reply:
         return text(200, "ok")

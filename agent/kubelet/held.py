@@ -24,7 +24,7 @@ from agent.kubelet.checkpoints import (
 )
 from agent.machine import cpuset
 from agent.machine.cpuset import Cpus
-from agent.machine.hardware import MEMORY, Hardware
+from agent.machine.hardware import MEMORY, Hardware, MachineZone
 from agent.podresources.client import GrantedResources, PodResources
 
 T = TypeVar("T")
@@ -192,13 +192,18 @@ class _Merging:
             for owner, found in self._listed_resources()
             if found.memory
         }
+        by_id = {zone.id: zone for zone in self.hardware.zones}
         tables: dict[int, dict[str, MemoryTable]] = {}
         for memory in allocatable:
             for zone in memory.zones[:1]:
-                total = self._installed(zone, memory.type)
-                # The kubelet takes huge pages out of a zone's memory before it counts what it may give out.
-                hugepages = sum(self._hugepages(zone).values()) if memory.type == MEMORY else 0
-                reserved = max(0, total - memory.size - hugepages)
+                installed = by_id.get(zone, MachineZone(zone))
+                if memory.type == MEMORY:
+                    total = installed.memory
+                    # The kubelet takes huge pages out of a zone's memory before it counts what it may give out.
+                    reserved = max(0, total - memory.size - sum(installed.hugepages.values()))
+                else:
+                    total = installed.hugepages.get(memory.type, 0)
+                    reserved = max(0, total - memory.size)
                 tables.setdefault(zone, {})[memory.type] = MemoryTable(total, reserved, memory.size, 0, memory.size)
         zones = {zone: MemoryNode(0, table, (zone,)) for zone, table in sorted(tables.items())}
         for owner in sorted(held):
@@ -217,8 +222,22 @@ class _Merging:
         for resource in sorted({*healthy, *registered, *owners, *remembered}):
             usable = set(healthy.get(resource, ()))
             known = usable | set(registered.get(resource, ())) | set(owners.get(resource, {}))
-            known |= self._still_counted(resource, usable, known, remembered.get(resource, {}))
-            known -= self._unspeakable(resource, known)
+            # Of the remembered devices that are neither healthy nor held, as many as the node's status still counts.
+            silent = sorted(set(remembered.get(resource, ())) - known)
+            if self.reading.capacity is not None:
+                unhealthy = self.reading.capacity.get(resource, 0) - len(usable)
+                lacking = unhealthy - len(known - usable)
+                if lacking > len(silent):
+                    self.missing.append(
+                        f"which zones {lacking - len(silent)} unhealthy devices of {resource} belong to"
+                    )
+                # Which of them are left nobody says. By name, so that the answer does not change from look to look.
+                silent = silent[: max(0, lacking)]
+            known.update(silent)
+            # Devices whose id a FlexTopo cannot hold hide no others.
+            if unspeakable := {name for name in known if not 0 < len(name) <= MAX_DEVICE_ID}:
+                self.missing.append(f"{len(unspeakable)} devices of {resource}, whose ids are empty or too long")
+                known -= unspeakable
             if known:
                 found[resource] = {
                     name: KubeletDevice(
@@ -227,27 +246,6 @@ class _Merging:
                     for name in sorted(known)
                 }
         return found
-
-    def _unspeakable(self, resource: str, names: set[str]) -> set[str]:
-        """Devices whose id a FlexTopo cannot hold: they hide no others."""
-        found = {name for name in names if not 0 < len(name) <= MAX_DEVICE_ID}
-        if found:
-            self.missing.append(f"{len(found)} devices of {resource}, whose ids are empty or too long")
-        return found
-
-    def _still_counted(
-        self, resource: str, usable: set[str], known: set[str], remembered: Mapping[str, Zones]
-    ) -> set[str]:
-        """Remembered devices that are neither healthy nor held, as many as the node's status still counts."""
-        silent = sorted(set(remembered) - known)
-        if self.reading.capacity is None:
-            return set(silent)
-        unhealthy = self.reading.capacity.get(resource, 0) - len(usable)
-        lacking = unhealthy - len(known - usable)
-        if lacking > len(silent):
-            self.missing.append(f"which zones {lacking - len(silent)} unhealthy devices of {resource} belong to")
-        # Which of them are left nobody says. By name, so that the answer does not change from look to look.
-        return set(silent[: max(0, lacking)])
 
     def _device_owners(self) -> dict[str, dict[str, Owner]]:
         owners: dict[str, dict[str, Owner]] = {}
@@ -297,15 +295,6 @@ class _Merging:
             for name, amount in sorted(containers.items()):
                 (freed if uid in self.gone else held)[Owner(uid, name)] = amount
         return held, freed
-
-    def _installed(self, zone: int, kind: str) -> int:
-        found = next((each for each in self.hardware.zones if each.id == zone), None)
-        if found is None:
-            return 0
-        return found.memory if kind == MEMORY else found.hugepages.get(kind, 0)
-
-    def _hugepages(self, zone: int) -> dict[str, int]:
-        return next((each.hugepages for each in self.hardware.zones if each.id == zone), {})
 
 
 def uids(reading: KubeletReading) -> set[str]:

@@ -30,7 +30,11 @@ class Reader:
     def read(self) -> KubeletReading:
         """Everything at one time; what cannot be read is None and told. Never raises for the kubelet's sake."""
         problems: list[str] = []
-        answer = self._answer(problems)
+        answer: PodResources | None = None
+        try:
+            answer = self._client.read()
+        except Unavailable as error:
+            problems.append(str(error))
         if copies.silent_seconds(str(self.folder), self._clock.now()) > copies.SILENT_SECONDS:
             text = f"{self.folder}: the copies of the kubelet's files are old: container kubelet-files does not run"
             return KubeletReading(None, None, None, None, answer, (*problems, text))
@@ -60,13 +64,6 @@ class Reader:
         if not met and not path.exists() and path.parent.is_dir() and not copies.note(str(path)):
             return Devices((), {})
         return checkpoints.read_devices(self.folder)
-
-    def _answer(self, problems: list[str]) -> PodResources | None:
-        try:
-            return self._client.read()
-        except Unavailable as error:
-            problems.append(str(error))
-            return None
 
 
 def usable(reading: KubeletReading) -> bool:

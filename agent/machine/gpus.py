@@ -134,15 +134,26 @@ class _Session:
                 answering.append(self._gpu(index))
             except self.nvml.NVMLError as error:
                 self.problems.append(f"GPU {index}: {error}")
-                silent += self._known_as(index, str(error))
+                silent += [replace(gpu, fault=str(error)) for gpu in self.before.gpus if gpu.index == index]
         seen = {found.gpu.address for found in answering}
         # Indexes move when a GPU is lost: what was known under this one may answer under another by now.
         silent = [gpu for gpu in silent if gpu.address not in seen]
-        silent += self._missing(seen | {gpu.address for gpu in silent})
+        # GPUs on the PCI bus that the driver does not list (any more).
+        there = seen | {gpu.address for gpu in silent}
+        before = {gpu.address: gpu for gpu in self.before.gpus}
+        for device in self.pci.values():
+            if device.vendor == pci.NVIDIA and pci.is_gpu(device) and device.address not in there:
+                fault = "on the PCI bus, but not listed by the driver"
+                known = before.get(device.address) or Gpu(device.address, zone=device.zone)
+                self.problems.append(f"GPU {device.address}: {fault}")
+                silent.append(replace(known, fault=fault))
         for found in answering:
             self._ends(found, seen)
         gpus = sorted([*(found.gpu for found in answering), *silent], key=lambda gpu: (gpu.index, gpu.address))
-        links = (*self._links(answering), *self._links_before({gpu.address for gpu in silent}))
+        # A GPU that fell silent keeps its links: they say where it sits, and come back with it.
+        lost = {gpu.address for gpu in silent}
+        kept = (link for link in self.before.links if link.one in lost or link.other in lost)
+        links = (*self._links(answering), *kept)
         return Gpus(
             tuple(gpus), tuple(sorted(links, key=lambda link: (link.one, link.other))), "", tuple(self.problems)
         )
@@ -165,31 +176,16 @@ class _Session:
         if fault:
             self.problems.append(f"GPU {index} ({uuid}): {fault}")
         model = _text(self._ask_nvml(lambda: nvml.nvmlDeviceGetName(handle), ""))
-        return _Found(Gpu(address, uuid, index, model, memory, self._zone(address, handle), fault), handle)
-
-    def _zone(self, address: str, handle: Any) -> int | None:
         device = self.pci.get(address)
-        if device is not None and device.zone is not None:
-            return device.zone
-        words: Sequence[int] = self._ask_nvml(
-            lambda: self.nvml.nvmlDeviceGetMemoryAffinity(handle, _AFFINITY_WORDS, _NODE_SCOPE), ()
-        )
-        # One zone or none: an affinity with several says that the driver does not know it either.
-        zones = [64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1]
-        return zones[0] if len(zones) == 1 else None
-
-    def _known_as(self, index: int, fault: str) -> Iterator[Gpu]:
-        yield from (replace(gpu, fault=fault) for gpu in self.before.gpus if gpu.index == index)
-
-    def _missing(self, seen: set[str]) -> Iterator[Gpu]:
-        """GPUs on the PCI bus that the driver does not list (any more)."""
-        before = {gpu.address: gpu for gpu in self.before.gpus}
-        for device in self.pci.values():
-            if device.vendor == pci.NVIDIA and pci.is_gpu(device) and device.address not in seen:
-                fault = "on the PCI bus, but not listed by the driver"
-                known = before.get(device.address) or Gpu(device.address, zone=device.zone)
-                self.problems.append(f"GPU {device.address}: {fault}")
-                yield replace(known, fault=fault)
+        zone = device.zone if device is not None else None
+        if zone is None:
+            words: Sequence[int] = self._ask_nvml(
+                lambda: nvml.nvmlDeviceGetMemoryAffinity(handle, _AFFINITY_WORDS, _NODE_SCOPE), ()
+            )
+            # One zone or none: an affinity with several says that the driver does not know it either.
+            zones = [64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+            zone = zones[0] if len(zones) == 1 else None
+        return _Found(Gpu(address, uuid, index, model, memory, zone, fault), handle)
 
     def _ends(self, found: _Found, addresses: set[str]) -> None:
         """What is at the other ends of the GPU's active NVLinks."""
@@ -214,6 +210,7 @@ class _Session:
                 found.link_to_switch()
 
     def _links(self, answering: list[_Found]) -> Iterator[Link]:
+        nvml = self.nvml
         for one, other in combinations(sorted(answering, key=lambda found: found.gpu.address), 2):
             # Both ends tell of the same links, so they are not added up; an end that does not answer tells of none.
             nvlinks = max(one.direct.get(other.gpu.address, 0), other.direct.get(one.gpu.address, 0))
@@ -221,18 +218,10 @@ class _Session:
             nvlinks += min(one.switched, other.switched)
             version = min(one.version, other.version) if nvlinks else 0
             text = _VERSIONS[version] if version < len(_VERSIONS) else ""
-            yield Link(one.gpu.address, other.gpu.address, self._level(one, other), nvlinks, text)
-
-    def _level(self, one: _Found, other: _Found) -> str:
-        ancestor = self._ask_nvml(lambda: self.nvml.nvmlDeviceGetTopologyCommonAncestor(one.handle, other.handle), None)
-        if ancestor in LEVELS:
-            return LEVELS[ancestor]
-        devices = self.pci.get(one.gpu.address), self.pci.get(other.gpu.address)
-        return pci.level(devices[0], devices[1]) if devices[0] and devices[1] else "SYS"
-
-    def _links_before(self, silent: set[str]) -> Iterator[Link]:
-        """A GPU that fell silent keeps its links: they say where it sits, and come back with it."""
-        yield from (link for link in self.before.links if link.one in silent or link.other in silent)
+            ancestor = self._ask_nvml(partial(nvml.nvmlDeviceGetTopologyCommonAncestor, one.handle, other.handle), None)
+            devices = self.pci.get(one.gpu.address), self.pci.get(other.gpu.address)
+            by_bus = pci.level(devices[0], devices[1]) if devices[0] and devices[1] else "SYS"
+            yield Link(one.gpu.address, other.gpu.address, LEVELS.get(ancestor, by_bus), nvlinks, text)
 
     def _ask_nvml(self, call: Callable[[], T], default: T) -> T:
         try:

@@ -55,7 +55,13 @@ def normal(address: str) -> str:
 
 def devices(files: Files) -> Iterator[tuple[PciDevice, str]]:
     """Devices in order of their addresses, each with its list of local CPUs as text."""
-    names = _interfaces(files)
+    names: dict[str, tuple[str, ...]] = {}  # of network interfaces and RDMA devices, by PCI address
+    for kind in ("net", "infiniband"):
+        for name in files.list_folder(f"class/{kind}"):
+            target = files.root / "class" / kind / name / "device"
+            if target.exists():
+                address = target.resolve().name
+                names[address] = (*names.get(address, ()), name)
     functions: dict[str, int] = {}
     found: list[tuple[PciDevice, str]] = []
     for address in files.list_folder("bus/pci/devices"):
@@ -66,7 +72,11 @@ def devices(files: Files) -> Iterator[tuple[PciDevice, str]]:
             continue
         if isinstance(read, str):
             functions[read] = functions.get(read, 0) + 1
-        elif _matters(read[0]):
+            continue
+        device, _ = read
+        base, sub = device.class_ >> 16, device.class_ >> 8
+        wanted = base in {_NETWORK, _ACCELERATOR} or sub in {_CO_PROCESSOR, _NVME}
+        if wanted or device.vendor == BAIDU or is_gpu(device):
             found.append(read)
     for device, local in found:
         kept = replace(device, names=names.get(device.address, ()), functions=functions.get(device.address, 0))
@@ -77,7 +87,14 @@ def zoned(device: PciDevice, local: str, zones: tuple[MachineZone, ...]) -> PciD
     """The device with its zone, see `agent.machine.sysfs`; ``local`` is its local_cpulist."""
     if device.zone is not None and any(zone.id == device.zone for zone in zones):
         return device
-    return replace(device, zone=_guessed(local, zones))
+    if len(zones) == 1:
+        return replace(device, zone=zones[0].id)
+    try:
+        cpus = cpuset.parse(local)
+    except ValueError:
+        return replace(device, zone=None)
+    holding = [zone.id for zone in zones if cpus and cpus <= zone.cpus]
+    return replace(device, zone=holding[0] if len(holding) == 1 else None)
 
 
 def level(one: PciDevice, other: PciDevice) -> str:
@@ -86,20 +103,16 @@ def level(one: PciDevice, other: PciDevice) -> str:
     PIX: at most one PCIe bridge (or switch) on either side below the common one; PXB: more; PHB: only the host bridge
     is common; NODE: different host bridges of one NUMA zone; SYS: the link between zones, or not known.
     """
-    shared = _shared(one.path[:-1], other.path[:-1])
+    # How many bridges from the root down are common.
+    bridges = one.path[:-1], other.path[:-1]
+    unlike = (i for i, pair in enumerate(zip(*bridges, strict=False)) if pair[0] != pair[1])
+    shared = next(unlike, min(map(len, bridges)))
     if shared == 0:
         return "NODE" if one.zone is not None and one.zone == other.zone else "SYS"
     if shared == 1:
         return "PHB"
     below = max(len(one.path), len(other.path)) - 1 - shared
     return "PIX" if below <= 1 else "PXB"
-
-
-def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """How many bridges from the root down are common."""
-    return next(
-        (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
-    )
 
 
 def _read(folder: Path) -> tuple[PciDevice, str] | str:
@@ -129,33 +142,3 @@ def _text(path: Path) -> str:
         if path.name in {"numa_node", "local_cpulist"}:
             return ""
         raise
-
-
-def _matters(device: PciDevice) -> bool:
-    base, sub = device.class_ >> 16, device.class_ >> 8
-    if device.vendor == BAIDU or is_gpu(device):
-        return True
-    return base in {_NETWORK, _ACCELERATOR} or sub in {_CO_PROCESSOR, _NVME}
-
-
-def _interfaces(files: Files) -> dict[str, tuple[str, ...]]:
-    """PCI address -> names of its network interfaces and RDMA devices."""
-    names: dict[str, tuple[str, ...]] = {}
-    for kind in ("net", "infiniband"):
-        for name in files.list_folder(f"class/{kind}"):
-            target = files.root / "class" / kind / name / "device"
-            if target.exists():
-                address = target.resolve().name
-                names[address] = (*names.get(address, ()), name)
-    return names
-
-
-def _guessed(local: str, zones: tuple[MachineZone, ...]) -> int | None:
-    if len(zones) == 1:
-        return zones[0].id
-    try:
-        cpus = cpuset.parse(local)
-    except ValueError:
-        return None
-    holding = [zone.id for zone in zones if cpus and cpus <= zone.cpus]
-    return holding[0] if len(holding) == 1 else None

@@ -71,10 +71,14 @@ class _Reader:
 
 def _read_zones(reader: _Reader, online: Cpus) -> Iterator[MachineZone]:
     folder = "devices/system/node"
-    ids = _zone_ids(reader, folder)
+    # Zones that are online. The list has the form of a CPU list; older kernels have none.
+    ids = sorted(reader.read_cpu_list(f"{folder}/online", optional=True))
+    if not ids:
+        found = (name.removeprefix("node") for name in reader.list_folder(folder) if name.startswith("node"))
+        ids = sorted(int(number) for number in found if number.isdigit())
     for number in ids:
         path = f"{folder}/node{number}"
-        distances: list[int] = reader.value(f"{path}/distance", _numbers, [])
+        distances: list[int] = reader.value(f"{path}/distance", lambda text: [*map(int, text.split())], [])
         if len(distances) != len(ids):
             if distances:
                 reader.record_problem(f"{path}/distance", f"{len(distances)} distances for {len(ids)} zones")
@@ -87,14 +91,6 @@ def _read_zones(reader: _Reader, online: Cpus) -> Iterator[MachineZone]:
             # The i-th number is of the i-th zone that is online, whatever its id: ids may be sparse.
             distances=dict(zip(ids, distances, strict=False)),
         )
-
-
-def _zone_ids(reader: _Reader, folder: str) -> list[int]:
-    """Zones that are online. The list has the form of a CPU list; older kernels have none."""
-    if online := reader.read_cpu_list(f"{folder}/online", optional=True):
-        return sorted(online)
-    found = (name.removeprefix("node") for name in reader.list_folder(folder) if name.startswith("node"))
-    return sorted(int(number) for number in found if number.isdigit())
 
 
 def _only_zone(reader: _Reader, proc: Path, online: Cpus) -> MachineZone:
@@ -146,27 +142,14 @@ def _cores(reader: _Reader, online: Cpus, zone_of: dict[int, int]) -> Iterator[M
         if threads in cores:
             continue
         socket = reader.value(f"{path}/topology/physical_package_id", int, 0)
+        # Kernels without ids of caches (or caches that have none) know the L3 cache by its lowest CPU.
+        l3: int | None = reader.value(f"{path}/cache/index3/id", int, None, optional=True)
+        if l3 is None:
+            shared = reader.read_cpu_list(f"{path}/cache/index3/shared_cpu_list", optional=True)
+            l3 = min(shared, default=None)
         # The kernel says -1 where the firmware names no package.
-        cores[threads] = MachineCore(threads, zone_of[cpu], max(socket, 0), _l3(reader, path))
+        cores[threads] = MachineCore(threads, zone_of[cpu], max(socket, 0), l3)
     yield from sorted(cores.values(), key=lambda core: (core.zone, core.cpus))
-
-
-def _l3(reader: _Reader, cpu: str) -> int | None:
-    """The id of the L3 cache; kernels without ids (or caches that have none) know it by its lowest CPU."""
-    path = f"{cpu}/cache/index3"
-    found = reader.value(f"{path}/id", _maybe_int, None, optional=True)
-    if found is None:
-        shared = reader.read_cpu_list(f"{path}/shared_cpu_list", optional=True)
-        found = min(shared) if shared else None
-    return found
-
-
-def _maybe_int(text: str) -> int | None:
-    return int(text)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split()]
 
 
 def _mem_total(text: str) -> int:

@@ -3,7 +3,7 @@
 The answer has no pod uids and leaves ordinary init containers out; a device of several zones comes once for each.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -106,36 +106,28 @@ class KubeletClient:
             return ask(request, timeout=self._timeout)
         except grpc.RpcError as error:
             self.close()  # the next call connects at once, without the wait that gRPC puts between attempts
-            raise Unavailable(f"{self._socket}: {method}: {_detail(error)}") from error
-
-
-def _detail(error: grpc.RpcError) -> str:
-    details = getattr(error, "details", None)  # of an answered or failed call, which every one here is
-    return str(details() if details else error)
+            details = getattr(error, "details", None)  # of an answered or failed call, which every one here is
+            raise Unavailable(f"{self._socket}: {method}: {details() if details else error}") from error
 
 
 def resources(found: api.ContainerResources | api.AllocatableResourcesResponse) -> GrantedResources:
     """The message's content, in order."""
+    devices: dict[str, dict[str, set[int]]] = {}
+    for each in found.devices:
+        of = devices.setdefault(each.resource_name, {})
+        for device in each.device_ids:
+            of.setdefault(device, set()).update(_zones_of_topology(each.topology))
     return GrantedResources(
         cpus=frozenset(found.cpu_ids),
         memory=tuple(
             GrantedMemory(block.memory_type, block.size, _zones_of_topology(block.topology))
             for block in sorted(found.memory, key=lambda block: (block.memory_type, _zones_of_topology(block.topology)))
         ),
-        devices=_devices_by_resource(found.devices),
+        devices={
+            resource: {device: tuple(sorted(of[device])) for device in sorted(of)}
+            for resource, of in sorted(devices.items())
+        },
     )
-
-
-def _devices_by_resource(found: Iterable[api.ContainerDevices]) -> dict[str, DeviceZones]:
-    devices: dict[str, dict[str, set[int]]] = {}
-    for each in found:
-        of = devices.setdefault(each.resource_name, {})
-        for device in each.device_ids:
-            of.setdefault(device, set()).update(_zones_of_topology(each.topology))
-    return {
-        resource: {device: tuple(sorted(of[device])) for device in sorted(of)}
-        for resource, of in sorted(devices.items())
-    }
 
 
 def _zones_of_topology(topology: api.TopologyInfo) -> Zones:

@@ -9,8 +9,9 @@ from benchmarks.harness.feed import Feed
 from benchmarks.ungating import make_job
 from crds.constants import API_VERSION, Keys
 from kube import resources
+from kube.workloads import WorkloadObject
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, make_node
-from ungater.model.workload_object import WorkloadObject, observed_of
+from ungater.model.workload_status import observed_of
 
 PODS_A_NODE: Final = 2
 JOB_PODS: Final = 200

@@ -15,14 +15,15 @@ from engine.reasons import Reason
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
+from kube.workloads import WorkloadObject
 from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.preemption.plan import PlannedVictim
 from ungater.cache.cache import Cache
 from ungater.model.actions import Create, Dequeue, Enqueue, FreeCapacity, UpdateSpec
 from ungater.model.admission import Admission
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import new_workload
+from ungater.model.workload_status import observed_of
 from ungater.reconcile import reconcile
 from ungater.scheduling import replacement
 

@@ -14,7 +14,6 @@ from clock import SYSTEM, Clock
 from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy, TopologyRequest
-from engine.quantity import parse
 from engine.results import Refusal
 from kube import objects
 from kube.client import Client
@@ -24,12 +23,13 @@ from kube.pods import convert
 from kube.pods.templates import template_of
 from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
-from kube.workloads import PodSetAssignment, Workload, WorkloadPodSet
+from kube.workloads import WholeWorkload, WorkloadPodSet
 from queueing import model
-from queueing.model import Quantities, Rules
+from queueing.model import Rules
 from queueing.queues.entry import AssumedAdmission, growth_of
 from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
+from ungater.model.admission import read_quota
 
 
 class QueueReading(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class QueueReading(msgspec.Struct, frozen=True):
 
     queues: Queues
     state: ClusterState  # flavors alone
-    workloads: dict[str, Workload]
+    workloads: dict[str, WholeWorkload]
     inactive: tuple[str, ...]
     wrong: tuple[str, ...]
     now: float
@@ -80,7 +80,7 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             namespaces = group.create_task(client.list(NAMESPACES, type=Namespace))
             cluster = group.create_task(client.list(CLUSTER_QUEUES, type=ClusterQueue))
             local = group.create_task(client.list(LOCAL_QUEUES, type=LocalQueue))
-            workloads = group.create_task(client.list(WORKLOADS, type=Workload))
+            workloads = group.create_task(client.list(WORKLOADS, type=WholeWorkload))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
         if isinstance(error, NotFound):
@@ -97,7 +97,7 @@ def build(
     namespaces: Iterable[Namespace],
     cluster: Iterable[ClusterQueue],
     local: Iterable[LocalQueue],
-    workloads: Iterable[Workload],
+    workloads: Iterable[WholeWorkload],
     *,
     rules: Rules | None = None,
     now: float,
@@ -132,7 +132,7 @@ def build(
     return QueueReading(queues, state, live, tuple(inactive), tuple(wrong), now, names)
 
 
-def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload], now: float) -> None:
+def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkload], now: float) -> None:
     held = [(one, grant) for one in workloads if (grant := _grant(one, queues)) is not None]
     # A nomination names victims, which have to hold their quota by then.
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
@@ -143,12 +143,12 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload],
         # After all of them: growth is held beside what its workload has.
         nomination = one.status.nomination
         if one.status.admission is not None and nomination is not None:  # it is to grow
-            more = _granted(grant.queue, nomination.pod_set_assignments)
+            more = read_quota(grant.queue, nomination)
             workload = msgspec.structs.replace(_workload_for_order(one), key=growth_of(objects.key(one)))
             hold_growth(state, queues, workload, more, _victims(one), {})
 
 
-def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
+def _submit(queues: Queues, key: str, workload: WholeWorkload, now: float) -> None:
     # First into the queue, then put off: only what is in a queue has a turn to lose.
     queues.submit(_workload_for_order(workload), now)
     requeue = workload.status.requeue_state
@@ -157,25 +157,25 @@ def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
         queues.delay_workload(key, until)
 
 
-def title_of(workload: Workload) -> str:
+def title_of(workload: WholeWorkload) -> str:
     """``Job team-a/train``, where an object controls the Workload; else its own name."""
     owner, meta = objects.controller_of(workload.metadata), workload.metadata
     kind, name = (owner.kind, owner.name) if owner is not None else ("Workload", meta.name)
     return f"{kind} {meta.namespace}/{name}"
 
 
-def owner_name(workload: Workload) -> str:
+def owner_name(workload: WholeWorkload) -> str:
     """``job/train``, where a job controls the Workload; else ``workload/NAME``."""
     owner = objects.controller_of(workload.metadata)
     return f"{owner.kind.lower()}/{owner.name}" if owner is not None else f"workload/{workload.metadata.name}"
 
 
-def age(workload: Workload, now: float) -> float:
+def age(workload: WholeWorkload, now: float) -> float:
     """Seconds since it was made."""
     return max(0.0, now - _seconds(workload.metadata.creation_timestamp))
 
 
-def requests(workload: Workload) -> dict[str, int]:
+def requests(workload: WholeWorkload) -> dict[str, int]:
     """What all its pods ask for together, ``pods`` included."""
     found: dict[str, int] = {"pods": sum(pod_set.count for pod_set in workload.spec.pod_sets)}
     for pod_set in workload.spec.pod_sets:
@@ -184,7 +184,9 @@ def requests(workload: Workload) -> dict[str, int]:
     return found
 
 
-def with_pods(workload: Workload, names: LevelNames, charged: Mapping[str, Amounts] | None = None) -> model.Workload:
+def with_pods(
+    workload: WholeWorkload, names: LevelNames, charged: Mapping[str, Amounts] | None = None
+) -> model.Workload:
     """The workload as queueing takes it, its pod sets included. ``charged``: as `model.Workload` has it."""
     pod_sets = tuple(_pod_set(pod_set, workload.metadata.namespace, names) for pod_set in workload.spec.pod_sets)
     return msgspec.structs.replace(_workload_for_order(workload), pod_sets=pod_sets, charged=dict(charged or {}))
@@ -198,7 +200,7 @@ def _pod_set(wire: WorkloadPodSet, namespace: str, names: LevelNames) -> PodSet:
     return convert.pod_set(wire.name, wire.count, template_of(wire), topology, namespace)
 
 
-def _workload_for_order(workload: Workload) -> model.Workload:
+def _workload_for_order(workload: WholeWorkload) -> model.Workload:
     """The workload as far as order goes: no pods are placed here.
 
     One that was put back because of its own trouble comes after those who wait since, as the controller has it.
@@ -209,39 +211,27 @@ def _workload_for_order(workload: Workload) -> model.Workload:
     return model.Workload(
         key=objects.key(workload),
         namespace=meta.namespace,
-        queue=spec.queue_name or "",
+        queue=spec.queue_name,
         pod_sets=(),
-        priority=spec.priority or 0,
+        priority=spec.priority,
         created=max(_seconds(meta.creation_timestamp), back),
         uid=meta.uid,
         owner=title_of(workload),
     )
 
 
-def _grant(workload: Workload, queues: Queues) -> AssumedAdmission | None:
+def _grant(workload: WholeWorkload, queues: Queues) -> AssumedAdmission | None:
     """What it holds: admitted, or nominated with victims on their way out."""
     admission, nomination = workload.status.admission, workload.status.nomination
     if admission is not None:
-        return _granted(admission.cluster_queue or "", admission.pod_set_assignments)
-    local = queues.local.get((workload.metadata.namespace, workload.spec.queue_name or ""))
+        return read_quota(admission.cluster_queue, admission)
+    local = queues.local.get((workload.metadata.namespace, workload.spec.queue_name))
     if nomination is not None and local is not None:
-        return _granted(local.cluster_queue, nomination.pod_set_assignments)
+        return read_quota(local.cluster_queue, nomination)
     return None
 
 
-def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> AssumedAdmission:
-    amounts: Quantities = {}
-    counts, flavors = {}, {}
-    for one in assignments:
-        counts[one.name], flavors[one.name] = one.count, dict(one.flavors or {})
-        for resource, flavor in flavors[one.name].items():
-            # resourceUsage is of the whole pod set: it is not multiplied by the count.
-            amount = parse(resource, (one.resource_usage or {}).get(resource, 0))
-            amounts[flavor, resource] = amounts.get((flavor, resource), 0) + amount
-    return AssumedAdmission(queue, counts, flavors, amounts, ())
-
-
-def _victims(workload: Workload) -> Iterator[str]:
+def _victims(workload: WholeWorkload) -> Iterator[str]:
     nomination = workload.status.nomination
     if nomination is not None:
         yield from (

@@ -24,9 +24,9 @@ from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.objects import Condition, condition, is_true
 from kube.resources import WORKLOADS
+from kube.workloads import WorkloadObject
 from ungater.model.conditions import MOVE_REFUSED, MOVING, PODS_READY
 from ungater.model.move_request import MoveRequest, encode
-from ungater.model.workload_object import WorkloadObject
 
 POLL = 0.5  # seconds
 # The controller answers within a reconcile; a minute covers a change of the leader.

@@ -21,7 +21,7 @@ from crds.settings import Settings
 from kube.objects import Job
 from kube.pods.convert import INDEX_LABELS
 from ungater.cache.cache import Cache
-from ungater.model import conditions, workload_object
+from ungater.model import conditions, workload_status
 from ungater.model.job_view import MAIN
 from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_spec import new_workload
@@ -67,7 +67,7 @@ def _workload(outcome: DryRunOutcome, observed: ObservedWorkload, now: float) ->
     told = admitted_as(observed, outcome.message, ())
     # By the controller's own writers, so that the page reads what it would read in a cluster.
     merged = conditions.merge((), told, generation=1, now=now) or ()
-    patch = workload_object.status_patch(observed, merged, admission=outcome.admission)
+    patch = workload_status.status_patch(observed, merged, admission=outcome.admission)
     body = new_workload(outcome.entry.job, 0)
     body["metadata"] |= {"uid": observed.uid, "creationTimestamp": conditions.timestamp(now)}
     return _as_json({**body, "status": patch["status"]})

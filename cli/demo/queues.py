@@ -22,7 +22,7 @@ from cli.queues.report import report
 from crds.constants import Keys
 from kube.objects import controller_of, is_true
 from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
-from kube.workloads import Workload
+from kube.workloads import WorkloadObject
 from localcluster.nodes import RACK_LABEL, Fleet, add_nodes, wait_ready
 
 GROUP = "teams"
@@ -181,9 +181,9 @@ async def _usage(stage: Stage, team: str, *, used: int, borrowed: int) -> None:
     await until(usage_is_reported, f"ClusterQueue {team} uses {used} GPUs, {borrowed} of them borrowed")
 
 
-async def _workloads(stage: Stage) -> dict[str, Workload]:
+async def _workloads(stage: Stage) -> dict[str, WorkloadObject]:
     """By the name of the Job."""
-    found = await stage.client.list(WORKLOADS, NAMESPACE, type=Workload)
+    found = await stage.client.list(WORKLOADS, NAMESPACE, type=WorkloadObject)
     return {owner.name: one for one in found if (owner := controller_of(one.metadata)) is not None}
 
 

@@ -8,13 +8,14 @@ from cli.doctor.findings import Finding, warning
 from cli.queues.rendering import duration
 from kube.objects import Pod, condition, controller_of, key
 from kube.told_events import ToldEvent
+from kube.workloads import WorkloadObject
 from ungater.model import conditions as names
 from ungater.model.conditions import moment
 from ungater.model.pod_slots import finished
 from ungater.model.unscheduled import SILENCE
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs
+from ungater.model.workload_status import observed_of
 from ungater.reconcile import let_go
 
 USUAL = 60.0  # seconds in which pods are bound and started, and made

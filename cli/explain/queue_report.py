@@ -84,7 +84,7 @@ def place(
     """
     entry, workload = reading.queues.entries.get(key), reading.workloads[key]
     meta, spec = workload.metadata, workload.spec
-    local = reading.queues.local.get((meta.namespace, spec.queue_name or ""))
+    local = reading.queues.local.get((meta.namespace, spec.queue_name))
     name = entry.queue if entry is not None and entry.queue else local.cluster_queue if local is not None else ""
     queue = reading.queues.quotas.queues.get(name)
     # In the order of the queue, so the index is the place in the line.
@@ -93,10 +93,10 @@ def place(
     grant = entry.grant if entry is not None else None
     amounts = grant.amounts.items() if grant is not None else ()
     return QueuePlace(
-        local_queue=spec.queue_name or "",
+        local_queue=spec.queue_name,
         cluster_queue=name,
         cohort=queue.cohort if queue is not None else "",
-        priority=spec.priority or 0,
+        priority=spec.priority,
         position=line.index(key) + 1 if key in line else None,
         waiting=len(line),
         options=options,

@@ -31,6 +31,7 @@ from kube.errors import NotFound
 from kube.pods import convert
 from kube.resources import JOBS
 from kube.told_events import ToldEvent
+from kube.workloads import WorkloadObject
 from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
@@ -40,8 +41,8 @@ from ungater.model.conditions import MOVING, PODS_READY
 from ungater.model.job_view import JobView, PodSetView, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs
+from ungater.model.workload_status import observed_of
 from ungater.reconcile import let_go
 from ungater.reconcile.reconcile import left_alone
 from ungater.writers.events import job_reference

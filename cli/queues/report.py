@@ -290,7 +290,7 @@ def waiting_of(reading: QueueReading, key: str, position: int | None) -> Waiting
         workload=key,
         job=owner_name(workload),
         local_queue=f"{workload.metadata.namespace}/{workload.spec.queue_name}",
-        priority=workload.spec.priority or 0,
+        priority=workload.spec.priority,
         age_seconds=int(live_queues.age(workload, reading.now)),
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,

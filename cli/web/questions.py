@@ -22,7 +22,7 @@ from cli.queues.report import report as queues_report
 from clock import Clock
 from crds.settings import Settings
 from engine.reasons import Reason
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import WholeWorkload
 from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules

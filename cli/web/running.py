@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-import aiohttp
 import msgspec
 import structlog
 from aiohttp import web
@@ -24,8 +23,9 @@ from clock import SYSTEM, Clock
 from crds.settings import Settings
 from kube.client import Client
 from kube.connection.config import described
+from kube.connection.lean_aiohttp import aiohttp
 from kube.errors import Forbidden, NotFound
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import WholeWorkload
 from serving.server import own_tls, serving
 from ungater import kinds
 from web import export
@@ -163,7 +163,9 @@ async def _past(stack: AsyncExitStack, wish: Wish, clock: Clock) -> Prometheus |
     """The Prometheus that was named, where one was."""
     if not wish.prometheus:
         return None
-    session = await stack.enter_async_context(aiohttp.ClientSession())
+    session = await stack.enter_async_context(
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=ssl.create_default_context()))
+    )
     return Prometheus(PrometheusApi(session, wish.prometheus, wish.labels), clock)
 
 

@@ -9,7 +9,7 @@ from crds.constants import GROUP
 from crds.settings import Settings
 from kube import objects
 from kube.topologies import FlexTopo
-from kube.workloads import Workload as WholeWorkload
+from kube.workloads import WholeWorkload
 from ungater import kinds
 from ungater.numa.sources import DescribedMachine, describe
 from web import facts

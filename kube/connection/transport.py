@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import quote_plus
 from weakref import WeakSet
 
-import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from clock import SYSTEM, Clock
 from kube.connection.config import Connection
+from kube.connection.lean_aiohttp import aiohttp
 from kube.errors import (
     AnswerTooLarge,
     ApiError,
@@ -310,7 +310,10 @@ class Transport:
             ) as response:
                 self._tell_observers("WATCH", response.status)
                 if response.status >= 300:
-                    raise await self._error_of_response(response, request)
+                    failure = api_error(response.status, await response.read(), response.headers, request)
+                    if isinstance(failure, Unauthorized):
+                        await self._credentials.refresh()  # whoever opened the stream opens it again
+                    raise failure
                 yield response.content
         except TimeoutError as error:  # aiohttp's timeouts are both this and a ClientError
             raise KubeTimeout(f"{request}: nothing came for {inactivity:g} s") from error
@@ -320,12 +323,6 @@ class Transport:
     def _tell_observers(self, method: str, status: int) -> None:
         for observe in self._observers:
             observe(method, status)
-
-    async def _error_of_response(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
-        failure = api_error(response.status, await response.read(), response.headers, request)
-        if isinstance(failure, Unauthorized):
-            await self._credentials.refresh()  # whoever opened the stream opens it again
-        return failure
 
 
 def _pause(failure: ApiError | ConnectionFailed, attempt: int, again: bool) -> float | None:

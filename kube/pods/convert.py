@@ -86,7 +86,8 @@ def pod(
     ``devices``: its claims that have no devices yet.
     """
     own, namespace = wire.metadata.labels or {}, wire.metadata.namespace
-    labels, repelling = own, _repelling(_anti_affinity(wire.spec), own, namespace)
+    apart = wire.spec.affinity.pod_anti_affinity if wire.spec.affinity else None
+    labels, repelling = own, _repelling(apart, own, namespace)
     if common := exclusive.in_common(own, namespace):
         labels, repelling = labels | common, exclusive.with_common(repelling, own, common)
     if ports := _host_ports(wire.spec):
@@ -127,6 +128,9 @@ def pod_set(
     spec, labels = template.spec, template.metadata.labels or {}
     ports = _host_ports(spec)
     affinity = spec.affinity or objects.Affinity()
+    nodes = affinity.node_affinity
+    required = nodes.required_during_scheduling_ignored_during_execution if nodes else None
+    terms = node_terms(required) if required is not None else None
     together = _pod_terms(affinity.pod_affinity, labels, namespace)
     apart = _pod_terms(affinity.pod_anti_affinity, labels, namespace)
     common = exclusive.in_common(labels, namespace)  # of a template that was made from a pod
@@ -145,7 +149,7 @@ def pod_set(
         # Ours come last: what a template says of these keys by itself does not count.
         labels={**labels, **common, **added.labels, **_port_labels(ports)},
         node_selector={**(spec.node_selector or {}), **added.node_selector},
-        node_affinity=_terms_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
+        node_affinity=_terms_elsewhere(terms, tuple(sorted(without))),
         tolerations=tolerations(spec.tolerations) + added.tolerations,
         affinity=together + added.affinity,
         anti_affinity=apart + added.anti_affinity + tuple(_port_terms(ports)),
@@ -188,11 +192,6 @@ def tolerations(wire: Iterable[objects.Toleration] | None) -> tuple[Toleration, 
     )
 
 
-def _node_affinity(wire: objects.NodeAffinity | None) -> tuple[NodeTerm, ...] | None:
-    required = wire.required_during_scheduling_ignored_during_execution if wire else None
-    return None if required is None else node_terms(required)
-
-
 def node_terms(wire: objects.NodeSelector) -> tuple[NodeTerm, ...]:
     """The terms of a node selector, ORed."""
     return tuple(
@@ -228,10 +227,6 @@ def label_selector(wire: objects.LabelSelector | None) -> tuple[LabelRequirement
         LabelRequirement(key=key, operator="In", values=(value,)) for key, value in (wire.match_labels or {}).items()
     )
     return (*equal, *_requirements(wire.match_expressions))
-
-
-def _anti_affinity(spec: objects.PodSpec) -> objects.PodAffinity | None:
-    return spec.affinity.pod_anti_affinity if spec.affinity else None
 
 
 def _pod_terms(wire: objects.PodAffinity | None, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:

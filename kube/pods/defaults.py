@@ -19,7 +19,6 @@ from kube.objects import (
     Quantities,
     ResourceRequirements,
     RuntimeClass,
-    Toleration,
 )
 
 CONTAINER = "Container"
@@ -72,13 +71,10 @@ def _of_class(spec: PodSpec, runtime: RuntimeClass) -> PodSpec:
     fixed = runtime.overhead.pod_fixed if runtime.overhead is not None else None
     scheduling = runtime.scheduling
     selector, tolerations = (scheduling.node_selector, scheduling.tolerations) if scheduling else (None, None)
+    own = spec.tolerations or ()
     return replace(
         spec,
         overhead=fixed or spec.overhead,
         node_selector={**(selector or {}), **(spec.node_selector or {})} or None,
-        tolerations=_united(spec.tolerations or (), tolerations or ()) or None,
+        tolerations=(*own, *(one for one in tolerations or () if one not in own)) or None,
     )
-
-
-def _united(own: tuple[Toleration, ...], more: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    return (*own, *(one for one in more if one not in own))

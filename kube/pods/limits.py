@@ -22,12 +22,9 @@ from kube.objects import (
     LabelSelector,
     Pod,
     PodAffinity,
-    PodAffinityTerm,
     PodSpec,
     PodTemplate,
     Requirement,
-    ResourceRequirements,
-    TopologySpreadConstraint,
 )
 
 MOST_CONTAINERS: Final = 128
@@ -73,7 +70,8 @@ def over_limits(template: PodTemplate | Pod, path: str = "") -> Iterator[TooMany
     for place, values in _requirements(spec, containers):
         found += 1
         if values > MOST_VALUES:
-            yield TooMany(_path(at, place), values, MOST_VALUES, "values of one requirement")
+            inside = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+            yield TooMany(at + inside, values, MOST_VALUES, "values of one requirement")
     if found > MOST_REQUIREMENTS:
         what = "requirements (node selector, tolerations, required affinity and spread, host ports)"
         yield TooMany(at, found, MOST_REQUIREMENTS, what)
@@ -100,12 +98,9 @@ def _resources(spec: PodSpec, containers: Iterable[Container], enough: float = i
         # To read all names of a pod of 90 containers with 1,000 resources each takes 0.8 s, at each look.
         if len(names) > enough:
             break
-        names |= _names(each)
+        if each is not None:
+            names.update(each.requests or (), each.limits or ())
     return names
-
-
-def _names(resources: ResourceRequirements | None) -> set[str]:
-    return {*(resources.requests or ()), *(resources.limits or ())} if resources is not None else set()
 
 
 def _requirements(spec: PodSpec, containers: Iterable[Container]) -> Iterator[Counted]:
@@ -116,7 +111,10 @@ def _requirements(spec: PodSpec, containers: Iterable[Container]) -> Iterator[Co
     yield from _of_affinity(spec.affinity or Affinity())
     for at, spread in enumerate(spec.topology_spread_constraints or ()):
         if spread.when_unsatisfiable == "DoNotSchedule":
-            yield from _of_spread(("topologySpreadConstraints", at), spread)
+            place: Place = ("topologySpreadConstraints", at)
+            yield place, 0
+            yield from _selector((*place, "labelSelector"), spread.label_selector)
+            yield from _keys((*place, "matchLabelKeys"), spread.match_label_keys)
     for container in containers:
         for port in container.ports or ():
             if port.host_port or spec.host_network:
@@ -135,24 +133,15 @@ def _of_affinity(affinity: Affinity) -> Iterator[Counted]:
     yield from _of_pods(("affinity", "podAntiAffinity", _REQUIRED), affinity.pod_anti_affinity)
 
 
-def _of_pods(place: Place, affinity: PodAffinity | None) -> Iterator[Counted]:
+def _of_pods(terms: Place, affinity: PodAffinity | None) -> Iterator[Counted]:
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
     for at, term in enumerate(required or ()):
-        yield from _of_term((*place, at), term)
-
-
-def _of_term(place: Place, term: PodAffinityTerm) -> Iterator[Counted]:
-    yield (*place, "namespaces"), len(term.namespaces or ())
-    yield from _selector((*place, "labelSelector"), term.label_selector)
-    yield from _selector((*place, "namespaceSelector"), term.namespace_selector)
-    yield from _keys((*place, "matchLabelKeys"), term.match_label_keys)
-    yield from _keys((*place, "mismatchLabelKeys"), term.mismatch_label_keys)
-
-
-def _of_spread(place: Place, spread: TopologySpreadConstraint) -> Iterator[Counted]:
-    yield place, 0
-    yield from _selector((*place, "labelSelector"), spread.label_selector)
-    yield from _keys((*place, "matchLabelKeys"), spread.match_label_keys)
+        place = (*terms, at)
+        yield (*place, "namespaces"), len(term.namespaces or ())
+        yield from _selector((*place, "labelSelector"), term.label_selector)
+        yield from _selector((*place, "namespaceSelector"), term.namespace_selector)
+        yield from _keys((*place, "matchLabelKeys"), term.match_label_keys)
+        yield from _keys((*place, "mismatchLabelKeys"), term.mismatch_label_keys)
 
 
 def _selector(place: Place, selector: LabelSelector | None) -> Iterator[Counted]:
@@ -169,7 +158,3 @@ def _expressions(place: Place, expressions: Iterable[Requirement] | None) -> Ite
 def _keys(place: Place, keys: Iterable[str] | None) -> Iterator[Counted]:
     for _ in keys or ():
         yield place, 1
-
-
-def _path(at: str, place: Place) -> str:
-    return at + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)

@@ -20,7 +20,6 @@ from kube.objects import (
     PodAffinityTerm,
     PodSpec,
     Toleration,
-    TopologySpreadConstraint,
 )
 from kube.pods.limits import too_many_parts
 from kube.pods.requests import parsed, pod_level
@@ -70,7 +69,11 @@ def gang_fields(spec: PodSpec) -> Fields:
     return (
         _pod_terms(affinity.pod_affinity),
         _pod_terms(affinity.pod_anti_affinity),
-        [_spread(one) for one in spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"],
+        [
+            replace(one, label_selector=_drop_keys(one.label_selector, one.match_label_keys or ()))
+            for one in spec.topology_spread_constraints or ()
+            if one.when_unsatisfiable == "DoNotSchedule"
+        ],
         _host_ports(spec),
         spec.volumes or (),
     )
@@ -100,10 +103,6 @@ def _pod_terms(wire: PodAffinity | None) -> list[PodAffinityTerm]:
         )
         for term in found or ()
     ]
-
-
-def _spread(one: TopologySpreadConstraint) -> TopologySpreadConstraint:
-    return replace(one, label_selector=_drop_keys(one.label_selector, one.match_label_keys or ()))
 
 
 def _drop_keys(selector: LabelSelector | None, keys: tuple[str, ...]) -> LabelSelector | None:

@@ -137,7 +137,7 @@ def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:
         requests = {name: containers[name] for name in OVERCOMMITTED if name in containers} | requests
     every = [*(spec.containers or ()), *(spec.init_containers or ())]
     limited = [set(each.resources.limits or ()) if each.resources else set() for each in every]
-    summed = _aggregate(spec, lambda container: _limits(container.resources))
+    summed = _aggregate(spec, lambda each: parsed(each.resources.limits) if each.resources else {})
     for name in set.intersection(*limited) & requests.keys() - limits.keys() if limited else ():
         limits[name] = max(requests[name], summed.get(name, 0))
     return requests, limits
@@ -175,16 +175,6 @@ def is_sidecar(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
-def _requests(resources: ResourceRequirements | None) -> Amounts:
-    if resources is None:
-        return {}
-    return parsed(resources.limits) | parsed(resources.requests)
-
-
-def _limits(resources: ResourceRequirements | None) -> Amounts:
-    return parsed(resources.limits) if resources else {}
-
-
 def _aggregate(spec: PodSpec, of: Callable[[Container], Amounts]) -> Amounts:
     """What all containers take together, each of them what ``of`` says."""
     total: Amounts = {}
@@ -206,7 +196,8 @@ def _aggregate(spec: PodSpec, of: Callable[[Container], Amounts]) -> Amounts:
 
 
 def _of_spec(container: Container) -> Amounts:
-    return _requests(container.resources)
+    resources = container.resources
+    return parsed(resources.limits) | parsed(resources.requests) if resources is not None else {}
 
 
 def _counted(spec: PodSpec, status: PodStatus, rules: SchedulerRules) -> Amounts:

@@ -163,7 +163,18 @@ def limit_of(storage: Storage, namespace: str, name: str) -> str:
 
 def limit_of_volume(volume: PersistentVolume) -> str:
     """What limits a volume on a node; "" where nothing does."""
-    return _limit(_driver(volume))
+    spec = volume.spec
+    if spec.csi is not None:
+        return _limit(spec.csi.driver)
+    # No driver, but the plugin that once attached it.
+    old: Iterable[tuple[str, InTreeSource | None]] = (
+        ("kubernetes.io/aws-ebs", spec.aws_elastic_block_store),
+        ("kubernetes.io/gce-pd", spec.gce_persistent_disk),
+        ("kubernetes.io/azure-disk", spec.azure_disk),
+        ("kubernetes.io/cinder", spec.cinder),
+        ("kubernetes.io/vsphere-volume", spec.vsphere_volume),
+    )
+    return _limit(next((plugin for plugin, source in old if source is not None), ""))
 
 
 def attachable(storage: Storage, node: objects.Node) -> dict[str, int]:
@@ -237,21 +248,6 @@ def _terms_of_labels(labels: objects.StrMap) -> Iterator[Terms]:
             lacks = LabelRequirement(key=key, operator="DoesNotExist")
             terms.insert(1, NodeTerm(labels=(lacks, LabelRequirement(key=other, operator="In", values=values))))
         yield tuple(terms)
-
-
-def _driver(volume: PersistentVolume) -> str:
-    """The driver that attaches a volume, or the plugin that once did; "" where none does."""
-    spec = volume.spec
-    if spec.csi is not None:
-        return spec.csi.driver
-    old: Iterable[tuple[str, InTreeSource | None]] = (
-        ("kubernetes.io/aws-ebs", spec.aws_elastic_block_store),
-        ("kubernetes.io/gce-pd", spec.gce_persistent_disk),
-        ("kubernetes.io/azure-disk", spec.azure_disk),
-        ("kubernetes.io/cinder", spec.cinder),
-        ("kubernetes.io/vsphere-volume", spec.vsphere_volume),
-    )
-    return next((plugin for plugin, source in old if source is not None), "")
 
 
 def _limit(driver: str) -> str:

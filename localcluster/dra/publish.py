@@ -28,7 +28,13 @@ async def publish(client: Client, names: Sequence[str], machine: str, driver: Dr
             with suppress(AlreadyExists):
                 await client.create(DEVICE_CLASSES, one)
     # One list for all nodes, and not a request for each of them.
-    there = _by_pool(await client.list(RESOURCE_SLICES))
+    slices = await client.list(RESOURCE_SLICES)
+    # (driver, node) -> its slices, by name; only those that could have been published here.
+    there: dict[tuple[str, str], list[Json]] = {}
+    for one in sorted(slices, key=lambda one: str(one["metadata"]["name"])):
+        spec = one["spec"]
+        if spec["driver"] in DRIVERS and spec.get("nodeName") == spec["pool"]["name"]:
+            there.setdefault((spec["driver"], spec["nodeName"]), []).append(one)
     waiting = iter(names)
 
     async def work() -> None:
@@ -37,23 +43,16 @@ async def publish(client: Client, names: Sequence[str], machine: str, driver: Dr
             # Over all drivers: a driver without devices now may have left slices of an earlier form.
             pairs = [(wanted.get(one, []), there.get((one, name), [])) for one in DRIVERS]
             changed = [(specs, found) for specs, found in pairs if not same_slices(specs, found)]
-            owner = await _owner(client, name) if any(specs for specs, _ in changed) else None
+            owner = None
+            if any(specs for specs, _ in changed):
+                uid = (await client.get(NODES, name))["metadata"]["uid"]
+                owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
             for specs, found in changed:
                 await _replace(client, owner, specs, found)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(WRITERS, len(names))):
             group.create_task(work())
-
-
-def _by_pool(slices: Sequence[Json]) -> dict[tuple[str, str], list[Json]]:
-    """(driver, node) -> its slices, by name; only those that could have been published here."""
-    found: dict[tuple[str, str], list[Json]] = {}
-    for one in sorted(slices, key=lambda one: str(one["metadata"]["name"])):
-        spec = one["spec"]
-        if spec["driver"] in DRIVERS and spec.get("nodeName") == spec["pool"]["name"]:
-            found.setdefault((spec["driver"], spec["nodeName"]), []).append(one)
-    return found
 
 
 def same_slices(wanted: Sequence[Json], found: Sequence[Json]) -> bool:
@@ -67,14 +66,11 @@ def _comparable_spec(spec: Json) -> Json:
     """Without what the pool's history and the API server add."""
     plain = {**spec, "pool": _drop_key(spec["pool"], "generation")}
     if "devices" in spec:
-        plain["devices"] = [_untimed(one) for one in spec["devices"]]
+        plain["devices"] = [
+            {**one, "taints": [_drop_key(taint, "timeAdded") for taint in one["taints"]]} if "taints" in one else one
+            for one in spec["devices"]
+        ]
     return plain
-
-
-def _untimed(device: Json) -> Json:
-    if "taints" not in device:
-        return device
-    return {**device, "taints": [_drop_key(taint, "timeAdded") for taint in device["taints"]]}
 
 
 def _drop_key(given: Json, key: str) -> Json:
@@ -98,8 +94,3 @@ async def _replace(client: Client, owner: Json | None, specs: Sequence[Json], fo
             await client.replace(RESOURCE_SLICES, {**one, "metadata": one["metadata"] | version})
     for name in before:
         await client.delete(RESOURCE_SLICES, name)
-
-
-async def _owner(client: Client, node: str) -> Json:
-    uid = (await client.get(NODES, node))["metadata"]["uid"]
-    return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}

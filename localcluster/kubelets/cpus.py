@@ -45,12 +45,9 @@ class CpuManager:
             wanted = self.exclusive(pod, container)
         else:
             wanted = pod.peak({"cpu": self.exclusive(pod, c)} for c in pod.containers).get("cpu", 0)
-        return {"cpu": self._hints(wanted, self._left_by_init(pod))} if wanted else {}
-
-    def _left_by_init(self, pod: PlayedPod) -> int:
-        return self._reusable[1] if self._reusable[0] == pod.uid else 0
-
-    def _hints(self, wanted: int, reusable: int) -> list[Hint]:
+        if not wanted:
+            return {}
+        reusable = self._left_by_init(pod)
         usable = self.free_cpus | reusable
         free = sums([(usable & cpus).bit_count() for cpus in self._hardware.zone_cpus], self._zones)
         # The kubelet wants every later hint to cover the zones of the CPUs that init containers leave.
@@ -59,7 +56,10 @@ class CpuManager:
         enough = [mask.bit_count() for mask, installed in self._installed.items() if installed >= wanted]
         width = min(enough, default=self._zones.bit_count())
         masks = [mask for mask in subsets(self._zones) if free[mask] >= wanted and mask & must == must]
-        return [Hint(mask, mask.bit_count() == width or self._fills_sockets(mask, width)) for mask in masks]
+        return {"cpu": [Hint(mask, mask.bit_count() == width or self._fills_sockets(mask, width)) for mask in masks]}
+
+    def _left_by_init(self, pod: PlayedPod) -> int:
+        return self._reusable[1] if self._reusable[0] == pod.uid else 0
 
     def _fills_sockets(self, mask: int, width: int) -> bool:
         zones = self._hardware.zones

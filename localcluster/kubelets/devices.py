@@ -48,12 +48,10 @@ class DeviceManager:
         """For one container, or for the pod (None)."""
         if container is not None:
             asked = self._device_requests(container)
-            return {r: self._hints(r, amount, self._left_by_init(pod, r)) for r, amount in asked.items()}
+            left_by_init = self._reusable[1] if self._reusable[0] == pod.uid else {}
+            return {r: self._hints(r, amount, left_by_init.get(r, set())) for r, amount in asked.items()}
         asked = pod.peak(self._device_requests(c) for c in pod.containers)
         return {r: self._hints(r, amount, set()) for r, amount in asked.items()}
-
-    def _left_by_init(self, pod: PlayedPod, resource: str) -> set[str]:
-        return self._reusable[1].get(resource, set()) if self._reusable[0] == pod.uid else set()
 
     def _hints(self, resource: str, wanted: int, reusable: set[str]) -> list[Hint] | None:
         zones = self._zones[resource]

@@ -160,11 +160,14 @@ class Machines:
         # Most events of a node change neither, and a new kubelet would forget what it gave out.
         if known and known.kubelet.hardware == hardware and known.kubelet.settings == settings:
             return
-        machine = PlayedMachine(name, PlayedKubelet(hardware, settings), _address(node), since=self._second())
+        addresses = [each["address"] for each in node.status.get("addresses", ()) if each["type"] == "InternalIP"]
+        address = addresses[0] if addresses else "127.0.0.1"
+        machine = PlayedMachine(name, PlayedKubelet(hardware, settings), address, since=self._second())
         self._machines[name] = machine
         pods = self._pods.by_index("node", name)
+        active = [pod for pod in pods if pod.status.get("phase") not in FINAL and _state(pod)]
         # Running pods come first, in the order of their admissions: which memory a zone has left depends on it.
-        for _, pod in sorted(((_order(pod), pod) for pod in pods if _is_active(pod) and _state(pod)), key=_sort_key):
+        for pod in sorted(active, key=_order):
             self._restore(machine, pod)
         # Only then the others are admitted, by their age as after a kubelet's restart.
         for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)):
@@ -370,15 +373,6 @@ def _hardware(node: str, annotations: Mapping[str, str]) -> PlayedHardware | Non
         return None
 
 
-def _address(node: NodeView) -> str:
-    found = [each["address"] for each in node.status.get("addresses", ()) if each["type"] == "InternalIP"]
-    return found[0] if found else "127.0.0.1"
-
-
-def _is_active(pod: PodView) -> bool:
-    return pod.status.get("phase") not in FINAL
-
-
 def _is_new(pod: PodView) -> bool:
     return pod.status.get("phase", "Pending") == "Pending" and not _state(pod)
 
@@ -394,10 +388,6 @@ def _state(pod: PodView) -> Json | None:
 
 def _order(pod: PodView) -> tuple[int, str]:
     return int((_state(pod) or {}).get("order", 0)), pod.metadata.uid
-
-
-def _sort_key(pair: tuple[tuple[int, str], PodView]) -> tuple[int, str]:
-    return pair[0]
 
 
 def _restore_holdings(state: Json, hardware: PlayedHardware) -> dict[str, ContainerHolding]:

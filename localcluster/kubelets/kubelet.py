@@ -12,7 +12,7 @@ from localcluster.kubelets.devices import DeviceManager
 from localcluster.kubelets.hardware import NONE, PlayedHardware, PlayedSettings
 from localcluster.kubelets.masks import Hint, Merger
 from localcluster.kubelets.memory import MemoryManager, PlayedBlock
-from localcluster.kubelets.pods import PlayedContainer, PlayedPod
+from localcluster.kubelets.pods import PlayedPod
 from localcluster.kubelets.refusals import AdmissionRefusal, NotAdmitted
 
 POD = "*"  # the step of a pod scope
@@ -56,7 +56,11 @@ class PlayedKubelet:
         self.memory = MemoryManager(hardware, settings)
         self._managers = (self.devices, self.cpus, self.memory)
         # Without distances all other zones are equally far, so that the option changes nothing.
-        distances = [zone.distances or _flat(len(hardware.zones), at) for at, zone in enumerate(hardware.zones)]
+        count = len(hardware.zones)
+        distances = [
+            zone.distances or tuple(10 if other == own else 20 for other in range(count))
+            for own, zone in enumerate(hardware.zones)
+        ]
         closest = "prefer-closest-numa-nodes" in settings.topology_options
         self._merger = Merger(distances, settings.policy, prefer_closest=closest)
 
@@ -76,16 +80,13 @@ class PlayedKubelet:
         for position, container in enumerate(pod.containers):
             # In pod scope once, before the first container takes anything; the hint then holds for all.
             if self.settings.policy != NONE and (position == 0 or not shared):
-                affinity = self._align(pod, None if shared else container, steps)
+                asking = None if shared else container
+                affinity, admit = self._merger.merge([each.topology_hints(pod, asking) for each in self._managers])
+                steps.append(MergeStep(POD if shared else container.name, affinity.mask, affinity.preferred, admit))
+                if not admit:
+                    raise NotAdmitted(AdmissionRefusal.unaligned())
             for manager in self._managers:
                 manager.allocate(pod, container, affinity)
-
-    def _align(self, pod: PlayedPod, container: PlayedContainer | None, steps: list[MergeStep]) -> Hint:
-        merged, admit = self._merger.merge([manager.topology_hints(pod, container) for manager in self._managers])
-        steps.append(MergeStep(container.name if container else POD, merged.mask, merged.preferred, admit))
-        if not admit:
-            raise NotAdmitted(AdmissionRefusal.unaligned())
-        return merged
 
     def started(self, pod: PlayedPod) -> None:
         """Its ordinary init containers are through, and the others run: CPUs and devices stay held, memory does not."""
@@ -113,7 +114,3 @@ class PlayedKubelet:
         self.cpus.restore_pod(uid, {name: container.cpus for name, container in held.items() if container.cpus})
         self.devices.restore_pod(uid, {name: container.devices or {} for name, container in held.items()})
         self.memory.restore_pod(uid, {name: list(c.memory) for name, c in held.items() if c.memory})
-
-
-def _flat(zones: int, own: int) -> tuple[int, ...]:
-    return tuple(10 if position == own else 20 for position in range(zones))

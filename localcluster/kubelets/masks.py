@@ -51,7 +51,10 @@ class Merger:
         lists = list(_lists(providers))
         if self._policy == SINGLE:
             # Before the product, as the policy's own filter does it.
-            lists = [[hint for hint in hints if _is_single(hint)] for hints in lists]
+            lists = [
+                [hint for hint in hints if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)]
+                for hints in lists
+            ]
         best = self._merge_hints(lists)
         if self._policy == SINGLE and best.mask == self._all:
             best = Hint(None, best.preferred)
@@ -73,7 +76,15 @@ class Merger:
         masks -= {0}
         if not masks:
             return Hint(self._all, preferred=False)
-        return Hint(self._least_bad(masks, _widest_need(lists)), preferred=False)
+        # As many zones as the neediest resource takes, else the most below that, else the fewest above.
+        need = max(
+            (min((h.mask.bit_count() for h in hints if h.mask is not None), default=0) for hints in lists), default=0
+        )
+        # The need itself is among these, so the best case is a mask of just that width.
+        below = [mask.bit_count() for mask in masks if mask.bit_count() <= need]
+        size = max(below) if below else min(mask.bit_count() for mask in masks)
+        least_bad = min((mask for mask in masks if mask.bit_count() == size), key=self._fitness)
+        return Hint(least_bad, preferred=False)
 
     def _fitness(self, mask: int) -> tuple[int, float, int]:
         """Fewest zones first, then (where asked for) the closest ones, then the lowest numbers."""
@@ -82,13 +93,6 @@ class Merger:
             members = list(bits(mask))
             distance = sum(self._distances[a][b] for a in members for b in members) / len(members) ** 2
         return mask.bit_count(), distance, mask
-
-    def _least_bad(self, masks: set[int], need: int) -> int:
-        """As many zones as the neediest resource takes, else the most below that, else the fewest above."""
-        # The need itself is among these, so the best case is a mask of just that width.
-        below = [mask.bit_count() for mask in masks if mask.bit_count() <= need]
-        size = max(below) if below else min(mask.bit_count() for mask in masks)
-        return min((mask for mask in masks if mask.bit_count() == size), key=self._fitness)
 
 
 def _lists(providers: Iterable[Hints]) -> Iterator[Sequence[Hint]]:
@@ -101,10 +105,6 @@ def _lists(providers: Iterable[Hints]) -> Iterator[Sequence[Hint]]:
             else:
                 # An empty list makes the merged hint not preferred, and does not end the search for one.
                 yield hints or [Hint(None, preferred=False)]
-
-
-def _is_single(hint: Hint) -> bool:
-    return hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
 
 
 def _agreed(lists: Sequence[Sequence[Hint]]) -> set[int | None] | None:
@@ -121,9 +121,3 @@ def _agreed(lists: Sequence[Sequence[Hint]]) -> set[int | None] | None:
         if not agreed:
             return None
     return agreed
-
-
-def _widest_need(lists: Sequence[Sequence[Hint]]) -> int:
-    return max(
-        (min((h.mask.bit_count() for h in hints if h.mask is not None), default=0) for hints in lists), default=0
-    )

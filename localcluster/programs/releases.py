@@ -9,7 +9,7 @@ Rules
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,24 +49,19 @@ def releases(machine: str = "") -> Mapping[str, ReleaseFile]:
     arch = MACHINES.get(machine or platform.machine(), "")
     if not arch or not sys.platform.startswith("linux"):
         return {}
-    return {one.program: one for one in (*_kubernetes(arch), _etcd(arch), _kwok(arch))}
-
-
-def _kubernetes(arch: str) -> Iterator[ReleaseFile]:
-    for name in (*KUBERNETES_PROGRAMS, KUBELET):
-        url = f"https://dl.k8s.io/v{KUBERNETES_VERSION}/bin/linux/{arch}/{name}"
-        yield ReleaseFile(name, KUBERNETES_VERSION, url, f"{url}.sha256")
-
-
-def _etcd(arch: str) -> ReleaseFile:
-    folder = f"https://github.com/etcd-io/etcd/releases/download/v{ETCD_VERSION}"
-    name = f"etcd-v{ETCD_VERSION}-linux-{arch}"
-    return ReleaseFile("etcd", ETCD_VERSION, f"{folder}/{name}.tar.gz", f"{folder}/SHA256SUMS", f"{name}/etcd")
-
-
-def _kwok(arch: str) -> ReleaseFile:
-    folder = f"https://github.com/kubernetes-sigs/kwok/releases/download/v{KWOK_VERSION}"
-    return ReleaseFile("kwok", KWOK_VERSION, f"{folder}/kwok-linux-{arch}")
+    kubernetes = f"https://dl.k8s.io/v{KUBERNETES_VERSION}/bin/linux/{arch}"
+    found = {
+        name: ReleaseFile(name, KUBERNETES_VERSION, f"{kubernetes}/{name}", f"{kubernetes}/{name}.sha256")
+        for name in (*KUBERNETES_PROGRAMS, KUBELET)
+    }
+    etcd, name = (
+        f"https://github.com/etcd-io/etcd/releases/download/v{ETCD_VERSION}",
+        f"etcd-v{ETCD_VERSION}-linux-{arch}",
+    )
+    found["etcd"] = ReleaseFile("etcd", ETCD_VERSION, f"{etcd}/{name}.tar.gz", f"{etcd}/SHA256SUMS", f"{name}/etcd")
+    kwok = f"https://github.com/kubernetes-sigs/kwok/releases/download/v{KWOK_VERSION}"
+    found["kwok"] = ReleaseFile("kwok", KWOK_VERSION, f"{kwok}/kwok-linux-{arch}")
+    return found
 
 
 def pinned(text: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -36,7 +37,9 @@ class Plugins:
 
     def register_sockets(self) -> None:
         """Once: a kubelet makes its socket anew when it starts, and clears the plugins' away."""
-        sick = _lines(self._folder.unhealthy)
+        sick: frozenset[str] = frozenset()
+        with suppress(FileNotFoundError):
+            sick = frozenset(self._folder.unhealthy.read_text().split())
         for each in self._plugins:
             each.set_sick(sick)
         # "" is a kubelet that has not started yet.
@@ -60,13 +63,6 @@ class Plugins:
         """Stop them all."""
         for each in self._plugins:
             each.close()
-
-
-def _lines(path: Path) -> frozenset[str]:
-    try:
-        return frozenset(path.read_text().split())
-    except FileNotFoundError:
-        return frozenset()
 
 
 def main(clock: Clock = SYSTEM) -> None:

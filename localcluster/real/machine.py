@@ -37,7 +37,12 @@ def write(hardware: PlayedHardware, sysfs: Path, procfs: Path) -> None:
                 described.append((cpu, _CPU.format(cpu=cpu, socket=zone.socket, core=number)))
             number += 1
     _write_file(procfs / "cpuinfo", "\n".join(text for _, text in sorted(described)))
-    _write_file(procfs / "meminfo", _memory(sum(zone.memory for zone in hardware.zones)))
+    kib = sum(zone.memory for zone in hardware.zones) // KIB
+    _write_file(
+        procfs / "meminfo",
+        f"MemTotal: {kib:8d} kB\nMemFree: {kib:8d} kB\nMemAvailable: {kib:8d} kB\n"
+        "SwapTotal:        0 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB",
+    )
 
 
 def _node(folder: Path, zone: PlayedZone, cpus: str) -> None:
@@ -70,14 +75,6 @@ def _mask(members: int) -> str:
     # At least one word, also for an empty set.
     words = [f"{members >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(members.bit_length(), 1), 32)]
     return ",".join(reversed(words))
-
-
-def _memory(size: int) -> str:
-    kib = size // KIB
-    return (
-        f"MemTotal: {kib:8d} kB\nMemFree: {kib:8d} kB\nMemAvailable: {kib:8d} kB\n"
-        "SwapTotal:        0 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB"
-    )
 
 
 def _write_file(path: Path, text: str) -> None:

@@ -94,10 +94,11 @@ def components(
     """The processes, each node's runtime before its kubelet."""
     made = []
     for node in nodes:
-        folder = node_folder(layout.root, node.name)
+        folder, address = node_folder(layout.root, node.name), _address()
+        kubelet = [*_ENTER, str(folder.root), str(binaries.paths[KUBELET]), *configuration.arguments(node)]
         for name, command in (
             (real_name("runtime", node.name), module_command("localcluster.real", str(folder.root))),
-            (real_name("kubelet", node.name), _kubelet(folder, node, binaries.paths[KUBELET])),
+            (real_name("kubelet", node.name), [*kubelet, *([f"--node-ip={address}"] if address else [])]),
         ):
             made.append(
                 ControlPlaneProcess(
@@ -109,12 +110,6 @@ def components(
                 )
             )
     return made
-
-
-def _kubelet(folder: NodeFolder, node: RealNode, program: Path) -> list[str]:
-    address = _address()
-    more = [f"--node-ip={address}"] if address else []
-    return [*_ENTER, str(folder.root), str(program), *configuration.arguments(node), *more]
 
 
 def forget(layout: ClusterLayout, api: Endpoint, name: str) -> None:

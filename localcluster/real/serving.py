@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import message_factory
-from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from localcluster.kubelets.hardware import PlayedDevice
@@ -32,16 +32,15 @@ def serve_runtime(runtime: Runtime, socket: Path) -> grpc.Server:
     """Answer the kubelet's calls at ``socket`` until the server is stopped."""
     server = _server(socket, THREADS)
     for service in ("RuntimeService", "ImageService"):
-        server.add_generic_rpc_handlers([_handlers(cri.DESCRIPTOR, service, runtime)])
+        described = cri.DESCRIPTOR.services_by_name[service]
+        # Every call is answered by the method that has its name with underscores.
+        handlers = {
+            method.name: _unary(method, getattr(runtime, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()))
+            for method in described.methods
+        }
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(described.full_name, handlers)])
     server.start()
     return server
-
-
-def _handlers(file: FileDescriptor, service: str, answers: object) -> grpc.GenericRpcHandler:
-    """Every call of a service, answered by the method that has its name with underscores."""
-    described = file.services_by_name[service]
-    made = {method.name: _unary(method, getattr(answers, _snake(method.name))) for method in described.methods}
-    return grpc.method_handlers_generic_handler(described.full_name, made)
 
 
 def _unary(method: MethodDescriptor, answer: Answer) -> "grpc.RpcMethodHandler[Any, Any]":
@@ -55,10 +54,6 @@ def _unary(method: MethodDescriptor, answer: Answer) -> "grpc.RpcMethodHandler[A
     return grpc.unary_unary_rpc_method_handler(
         call, request_deserializer=request.FromString, response_serializer=response.SerializeToString
     )
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 class DevicePlugin:

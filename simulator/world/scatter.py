@@ -9,7 +9,6 @@ Whether the pods fit at all was decided before, by the engine. Pod sets that loo
 """
 
 import random
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -53,7 +52,13 @@ def _counts(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing, di
     """Pods by leaf."""
     # A copy, because the tree keeps these counts for the next question.
     left = fit.known.counts.leaf[: fit.tree.size].copy()
-    free, have, asks = _columns(state, fit, pod_set, placing)
+    scored = list(COMPUTE)
+    if placing is Placing.PACK:
+        scored += (name for name in sorted(pod_set.requests) if name not in {*COMPUTE, PODS})
+    # What is free and what is allocatable by scored resource and leaf, and what one pod asks.
+    table, where = state.cluster.table, fit.tree.columns_of_leaves(np.arange(fit.tree.size))
+    free, have = (np.stack([table.amounts(rows, name, where) for name in scored]) for rows in (table.free, table.alloc))
+    asks = np.array([[pod_set.requests.get(resource, 0)] for resource in scored], np.int64)
     taken = np.zeros(fit.tree.size, np.int64)
     points = _points(free - asks, have, placing)
     # Below any score: whether a pod fits is the engine's to say, and points only rank.
@@ -69,21 +74,6 @@ def _counts(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing, di
         free[:, at] -= asks[:, 0]
         points[at] = _points(free[:, [at]] - asks, have[:, [at]], placing)[0] if left[at] > 0 else -1
     return taken
-
-
-def _columns(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing) -> tuple[Ints, Ints, Ints]:
-    """(free, allocatable, what one pod asks), by scored resource and leaf."""
-    table, where = state.cluster.table, fit.tree.columns_of_leaves(np.arange(fit.tree.size))
-    scored = list(_scored(pod_set, placing))
-    asks = np.array([[pod_set.requests.get(resource, 0)] for resource in scored], np.int64)
-    free, have = (np.stack([table.amounts(rows, name, where) for name in scored]) for rows in (table.free, table.alloc))
-    return free, have, asks
-
-
-def _scored(pod_set: PodSet, placing: Placing) -> Iterator[str]:
-    yield from COMPUTE
-    if placing is Placing.PACK:
-        yield from (name for name in sorted(pod_set.requests) if name not in {*COMPUTE, PODS})
 
 
 def _points(free: Ints, have: Ints, placing: Placing) -> Ints:

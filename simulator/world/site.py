@@ -90,7 +90,16 @@ class Site:
         """Where the pods of an admitted job go; by count they are put elsewhere than the queue core thought."""
         assignments = grant.assignments
         if self._placing is not Placing.TOPOLOGY:
-            assignments = self._scattered(job.key, grant, queues)
+            # One pod set after another, each where the ones before it left room; then the queue core is told.
+            made = list[Assignment]()
+            for at, part in enumerate(grant.assignments):
+                # Without the part that is placed next: its slots would take the room that it looks for.
+                self.state.reserve(job.key, [*made, *grant.assignments[at + 1 :]])
+                made.append(scattered(self.state, part, self._placing, self._dice))
+            self.state.reserve(job.key, made)
+            assignments = tuple(made)
+            replaced = AssumedAdmission(grant.queue, grant.counts, grant.flavors, grant.amounts, assignments)
+            queues.grant(self.state, job.key, replaced)
         by_name = {pod_set.name: pod_set for pod_set in job.pod_sets}
         pods = [
             (f"{job.key}-{part.pod_set}-{number}", by_name[part.pod_set], node)
@@ -135,18 +144,6 @@ class Site:
         where.add(made)
         return Where(where.job, made)
 
-    def _scattered(self, key: str, grant: AssumedAdmission, queues: Queues) -> tuple[Assignment, ...]:
-        """One pod set after another, each where the ones before it left room; then the queue core is told."""
-        state, made = self.state, list[Assignment]()
-        for at, part in enumerate(grant.assignments):
-            # Without the part that is placed next: its slots would take the room that it looks for.
-            state.reserve(key, [*made, *grant.assignments[at + 1 :]])
-            made.append(scattered(state, part, self._placing, self._dice))
-        state.reserve(key, made)
-        replaced = AssumedAdmission(grant.queue, grant.counts, grant.flavors, grant.amounts, tuple(made))
-        queues.grant(state, key, replaced)
-        return replaced.assignments
-
     def flavors_on(self, node: str) -> Collection[str]:
         """The flavors that a node is of."""
         return self.state.flavors_on(node)
@@ -176,7 +173,12 @@ class Site:
                 continue
             where.taken.add(key)
             if self.inside or pod_set.devices is not None:
-                self._bind_pod(where.job, key, pod_set, node, queues)
+                # The pod is bound, and its node says what it holds.
+                self.state.set_pod(self._pod(where.job, key, pod_set, node))
+                queues.bind(key, where.job.key)
+                if pod_set.devices is not None:
+                    # Its slot kept devices beside those that it has by now.
+                    queues.room_freed(self.state.flavors_on(node))
         self._report(where)
         return refused
 
@@ -224,13 +226,6 @@ class Site:
     def split(self, where: Where) -> int:
         """How many of the pods hold something of more NUMA zones than they would on an empty machine."""
         return sum(self.kubelets.splits(node, key, pod_set.shape) for key, pod_set, node in where.pods)
-
-    def _bind_pod(self, job: SimulatedJob, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
-        """The pod is bound, and its node says what it holds."""
-        self.state.set_pod(self._pod(job, key, pod_set, node))
-        queues.bind(key, job.key)
-        if pod_set.devices is not None:
-            queues.room_freed(self.state.flavors_on(node))  # its slot kept devices beside those that it has by now
 
     def _pod(self, job: SimulatedJob, key: str, pod_set: PodSet, node: str) -> Pod:
         held = self.kubelets.placement_of_pod(node, key) if self.inside else None

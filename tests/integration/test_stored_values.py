@@ -10,7 +10,7 @@ from support.jobs import install_crds, until
 from kube.errors import BadRequest, Invalid
 from kube.informer import Informer
 from kube.resources import JOBS, WORKLOADS
-from kube.workloads import Workload
+from kube.workloads import WholeWorkload
 
 pytestmark = pytest.mark.cluster
 
@@ -93,7 +93,9 @@ async def test_a_workload_that_is_nested_deeply_is_passed_over_alone(client, nam
     await client.raw("POST", WORKLOADS.path(namespace), body=text.encode())
     await client.create(WORKLOADS, {**body, "metadata": {"name": "honest"}}, namespace)
     seen = []
-    informer = Informer(client, WORKLOADS, Workload, namespace=namespace, on_event=lambda event: seen.append(event.key))
+    informer = Informer(
+        client, WORKLOADS, WholeWorkload, namespace=namespace, on_event=lambda event: seen.append(event.key)
+    )
     task = asyncio.create_task(informer.run())
     try:
         await informer.wait_synced(30)

@@ -4,9 +4,10 @@ import msgspec
 from support.owned import KEYS
 from support.world import World
 
+from kube.workloads import WorkloadObject
 from queueing.cycle.cycle import cycle
 from ungater.model import conditions as names
-from ungater.model import workload_object, workload_spec
+from ungater.model import workload_spec, workload_status
 from ungater.model.actions import (
     Create,
     Delete,
@@ -129,11 +130,11 @@ class LookedAt(World):
         empty = msgspec.structs.replace(record.observed, unhealthy={}) if record.observed else None
         status = {}
         if admission is not None and empty is not None:
-            status = workload_object.status_patch(empty, conditions, admission=admission)["status"]
+            status = workload_status.status_patch(empty, conditions, admission=admission)["status"]
         elif conditions and empty is not None:
-            status = workload_object.conditions_patch(empty, conditions)["status"]
+            status = workload_status.conditions_patch(empty, conditions)["status"]
         status = {name: value for name, value in status.items() if value is not None}
         whole = body | {"metadata": meta, "status": status}
-        workload = msgspec.json.decode(msgspec.json.encode(whole), type=workload_object.WorkloadObject)
-        record.observed = workload_object.observed_of(workload)
+        workload = msgspec.json.decode(msgspec.json.encode(whole), type=WorkloadObject)
+        record.observed = workload_status.observed_of(workload)
         self.put("workload", workload)

@@ -39,15 +39,15 @@ class PrometheusServer:
 
 
 @asynccontextmanager
-async def prometheus_server():
-    """One; its address is ``url``, under a path as behind a proxy."""
+async def prometheus_server(tls=None):
+    """One; its address is ``url``, under a path as behind a proxy. ``tls``: the context of an https server."""
     made, app = PrometheusServer(), web.Application()
     app.router.add_get("/prom/api/v1/query_range", made.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/prom"
+    made.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}/prom"
     try:
         yield made
     finally:

@@ -7,7 +7,7 @@ import msgspec
 from cli.cluster import live_queues
 from kube.objects import Namespace, ResourceFlavor
 from kube.queues import ClusterQueue, LocalQueue
-from kube.workloads import Workload
+from kube.workloads import WholeWorkload
 from queueing.model import Rules
 
 NOW = 1_700_000_000.0
@@ -51,7 +51,7 @@ def workload(name, queue="a", pods=2, *, namespace="team", priority=0, held=None
     }
     metadata = {"creationTimestamp": made, "ownerReferences": [owner]}
     spec = {"queueName": queue, "priority": priority, "podSets": [pod_set], **spec}
-    return wire(Workload, name, spec, status, namespace, **metadata)
+    return wire(WholeWorkload, name, spec, status, namespace, **metadata)
 
 
 def waits(reason, message):

@@ -20,16 +20,16 @@ from kube.objects import (
 from kube.pods.volumes import claims_of
 from kube.volumes.available import host_of, is_available
 from kube.volumes.binding import Storage
+from kube.workloads import ObservedStatus, StoredAdmission, WorkloadObject
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.jobs.pod_group import owner_key
-from ungater.model import workload_object
+from ungater.model import workload_status
 from ungater.model.admission import Admission
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import ObservedWorkload
-from ungater.model.workload_object import WorkloadObject
 from ungater.model.workload_spec import new_workload
 from ungater.numa.node_topologies import Sources
 
@@ -226,7 +226,7 @@ class World:
         admission = self.memory.reservations.admission_of(record, made.grant)
         self.memory.admissions.store_admission(record, admission, made.grant)
         stored = stored_workload(record.job, admission)
-        record.observed = workload_object.observed_of(stored)
+        record.observed = workload_status.observed_of(stored)
         self.put("workload", stored)
         return record.slots
 
@@ -263,7 +263,7 @@ def told_of(memory, kind):
 
 def stored_workload(owner, admission, version="7"):
     admission = admission if isinstance(admission, Admission) else make_admission(admission)
-    body = workload_object.status_patch(ObservedWorkload("w", "u", "6", 1, (1,)), (), admission=admission)["status"][
+    body = workload_status.status_patch(ObservedWorkload("w", "u", "6", 1, (1,)), (), admission=admission)["status"][
         "admission"
     ]
     return WorkloadObject(
@@ -271,7 +271,7 @@ def stored_workload(owner, admission, version="7"):
             {**new_workload(owner, 0)["metadata"], "uid": f"wl-{owner.uid or owner.name}", "resourceVersion": version},
             ObjectMeta,
         ),
-        status=workload_object.ObservedStatus(admission=msgspec.convert(body, workload_object.StoredAdmission)),
+        status=ObservedStatus(admission=msgspec.convert(body, StoredAdmission)),
     )
 
 

@@ -8,7 +8,7 @@ from kube.objects import LimitRange, Pod, PodGroup, RuntimeClass
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue
 from kube.volumes.binding import Storage
-from ungater.model.workload_object import WorkloadObject
+from kube.workloads import WorkloadObject
 from ungater.numa.node_topologies import Sources
 
 

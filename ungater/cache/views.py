@@ -19,8 +19,8 @@ from ungater.jobs.native_groups import groups_of, with_groups
 from ungater.jobs.pod_group import GONE, mark_of
 from ungater.model.job_view import JobView, PodSetView, earlier_name
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import belongs
+from ungater.model.workload_status import observed_of
 
 # Of a job: what alone changes no decision, or is compared by itself.
 _UNDECIDED = frozenset({"ready", "pod_sets", "version", "outcome", "written", "suspended_at", "resumed_at"})

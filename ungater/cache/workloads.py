@@ -3,13 +3,14 @@
 from kube import objects
 from kube.informer import Event
 from kube.objects import version_of
+from kube.workloads import WorkloadObject
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.pod_groups import PodGroups
 from ungater.cache.views import is_held
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs
+from ungater.model.workload_status import observed_of
 
 # A watch that was cut lists again within seconds; a wrong guess would make a Workload that is still there.
 UNSTORED = 30.0  # seconds after which a Workload that no watch tells of is taken to be deleted

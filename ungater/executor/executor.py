@@ -59,7 +59,7 @@ from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import Slot
 from ungater.model.workload_entry import LastEvent, WorkloadEntry
-from ungater.model.workload_object import unhealthy_nodes
+from ungater.model.workload_status import unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted, moves, nominated_nodes
 from ungater.reconcile.resize import SHRINK_AFTER
@@ -350,7 +350,9 @@ class Executor:
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:
         entry.shrink(None)
-        smaller = self._cache.reservations.smaller(entry, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
+        if (held := entry.admission) is None:
+            raise AssertionError(f"{entry.key}: holds nothing")
+        smaller = held.shrink_pod_set(shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
         text = message_of(self._cache, entry, smaller, "")
         # Stored first: a restart in between would else read the larger admission, with slots that others have by then.
         if await self._store(entry, smaller, admitted_still(entry.observed, text)):

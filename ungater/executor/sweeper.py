@@ -13,6 +13,7 @@ from kube.errors import KubeError
 from kube.events import EventRecorder, reference
 from kube.objects import OwnerReference, Pod, key
 from kube.resources import PODS, Resource
+from kube.workloads import WorkloadObject
 from queueing.status import standings
 from ungater.cache.cache import Cache
 from ungater.executor import messages
@@ -22,7 +23,7 @@ from ungater.jobs.leaderworkerset import group_key, has_pods
 from ungater.jobs.pod_group import of_pods
 from ungater.metrics import ControllerMetrics
 from ungater.model.pod_slots import is_gated
-from ungater.model.workload_object import WorkloadObject, observed_of
+from ungater.model.workload_status import observed_of
 from ungater.status.queues import MOST_OF_A_CORE
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor

@@ -9,8 +9,8 @@ whatever anybody made by hand.
 from collections.abc import Callable, Iterable, Mapping
 
 from kube.objects import ObjectMeta, OwnerReference, Pod, controller_of, key
+from kube.workloads import WorkloadObject
 from ungater.model.job_view import SUSPENDABLE
-from ungater.model.workload_object import WorkloadObject
 
 AFTER = 60.0  # seconds for which it has to be so: watches tell of an owner and its Workload in any order
 

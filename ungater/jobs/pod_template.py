@@ -27,9 +27,9 @@ import msgspec
 from crds.constants import GPU_LINK, Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
+from kube.workloads import PodSetUpdate
 from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JOB, JobView, PodSetView
-from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 
 Body = dict[str, Any] | list[dict[str, Any]]

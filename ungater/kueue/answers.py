@@ -18,6 +18,7 @@ from crds.constants import Keys
 from crds.request import RequestError, parse_request
 from engine.reasons import Reason
 from kube.objects import StrMap, Toleration, controller_of, is_true
+from kube.workloads import PodSetUpdate
 from ungater.kueue.decide import has_quota
 from ungater.model import kueue_objects as kueue
 from ungater.model.conditions import timestamp
@@ -95,12 +96,12 @@ def _without_quota(workload: KueueWorkload, check: KueueCheckState, side: Side) 
     return KueueCheckState(name=check.name, state=PENDING, message=NOTHING_KEPT)
 
 
-def _updates(workload: KueueWorkload, side: Side) -> tuple[kueue.PodSetUpdate, ...] | None:
+def _updates(workload: KueueWorkload, side: Side) -> tuple[PodSetUpdate, ...] | None:
     """What our flavor adds to the pods: its node labels, and tolerations for the taints of its nodes."""
     if not side.selector and not side.tolerations:
         return None
     name = workload.spec.pod_sets[0].name if workload.spec.pod_sets else "main"
-    update = kueue.PodSetUpdate(name=name, node_selector=side.selector or None, tolerations=side.tolerations or None)
+    update = PodSetUpdate(name=name, node_selector=side.selector or None, tolerations=side.tolerations or None)
     return (update,)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kube.objects import Condition, Object, ObjectMeta, SchedulingGate, StrMap, Struct, Toleration
 from kube.resources import Resource
+from kube.workloads import PodSetUpdate
 
 GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")  # the first one that is served is used
@@ -140,16 +141,6 @@ class KueueAdmission(Struct, frozen=True):
 
     cluster_queue: str = ""
     pod_set_assignments: tuple[KueuePodSetAssignment, ...] = ()
-
-
-class PodSetUpdate(Struct, frozen=True):
-    """What a check adds to the pods of a pod set."""
-
-    name: str = ""
-    labels: StrMap | None = None
-    annotations: StrMap | None = None
-    node_selector: StrMap | None = None
-    tolerations: tuple[Toleration, ...] | None = None
 
 
 class KueueCheckState(Struct, frozen=True):

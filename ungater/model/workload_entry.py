@@ -11,13 +11,13 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Condition, LimitRange, Pod, PodSpec, PodTemplate, RuntimeClass, condition, version_of
+from kube.workloads import PodSetUpdate
 from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import ADMITTED
 from ungater.model.held_pods import HeldPod
 from ungater.model.job_view import JobView, PodSetView
-from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_set_slices import RankLayer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated

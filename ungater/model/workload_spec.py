@@ -9,10 +9,9 @@ from crds.constants import API_VERSION, COPY_OF, HELD, OWNER
 from crds.request import ParsedRequest
 from engine.model import Policy
 from kube.objects import Object, controller_of
-from ungater.model.admission import Admission
+from ungater.model.admission import Admission, write_held
 from ungater.model.job_view import JOB, JOB_API, JobView, PodSetView, Ranks, controlled_by
 from ungater.model.workload_entry import ObservedWorkload
-from ungater.model.workload_object import MOST_ANNOTATION, stored_admission
 
 
 def new_workload(owner: JobView, priority: int, held: Admission | None = None) -> dict[str, Any]:
@@ -23,9 +22,7 @@ def new_workload(owner: JobView, priority: int, held: Admission | None = None) -
     """
     spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
     spec = {name: value for name, value in spec.items() if value is not None}
-    annotations = {COPY_OF: fingerprint(owner), OWNER: owner.owner}
-    if held is not None and len(said := msgspec.json.encode(stored_admission(held))) <= MOST_ANNOTATION:
-        annotations[HELD] = said.decode()
+    annotations = {COPY_OF: fingerprint(owner), OWNER: owner.owner, **write_held(held)}
     metadata = {
         "name": owner.workload,
         "namespace": owner.namespace,

@@ -14,12 +14,13 @@ from kube.client import Client
 from kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, Unauthorized
 from kube.patches import PatchType
 from kube.resources import WORKLOADS
-from ungater.model import workload_object, workload_spec
+from kube.workloads import WorkloadObject
+from ungater.model import workload_spec, workload_status
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition, merge
 from ungater.model.job_view import JobView
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import WorkloadObject, observed_of
+from ungater.model.workload_status import observed_of
 from ungater.workqueue import backoff
 
 # The write did not happen, and would not if repeated.
@@ -83,7 +84,7 @@ class WorkloadWriter:
 
     async def write_counts(self, namespace: str, observed: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:
         """Bring the spec's counts up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_object.counts_patch(observed, counts)
+        body = workload_status.counts_patch(observed, counts)
         try:
             patched = await self._client.patch(
                 WORKLOADS, observed.name, namespace, body=body, content_type=PatchType.JSON, type=WorkloadObject
@@ -94,7 +95,7 @@ class WorkloadWriter:
 
     async def deactivate(self, namespace: str, observed: ObservedWorkload) -> ObservedWorkload:
         """Set spec.active to false. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_object.active_patch(observed, active=False)
+        body = workload_status.active_patch(observed, active=False)
         return observed_of(
             await self._client.patch(WORKLOADS, observed.name, namespace, body=body, type=WorkloadObject)
         )
@@ -118,7 +119,7 @@ class WorkloadWriter:
         merged = merge(observed.conditions, wanted, generation=observed.generation, now=self._clock.now())
         if merged is None and not more:
             return observed
-        body = workload_object.conditions_patch(observed, merged or observed.conditions, more)
+        body = workload_status.conditions_patch(observed, merged or observed.conditions, more)
         return await self._status(namespace, observed, body)
 
     async def admission(
@@ -145,7 +146,7 @@ class WorkloadWriter:
                 merge(observed.conditions, wanted, generation=observed.generation, now=self._clock.now())
                 or observed.conditions
             )
-            return workload_object.status_patch(
+            return workload_status.status_patch(
                 observed, merged, admission=admission, reclaimable=reclaimable, more=more
             )
 
@@ -159,7 +160,7 @@ class WorkloadWriter:
 
         def body(observed: ObservedWorkload) -> dict[str, Any]:
             merged = merge(observed.conditions, wanted, generation=observed.generation, now=now) or observed.conditions
-            return workload_object.nomination_patch(observed, merged, nomination, now)
+            return workload_status.nomination_patch(observed, merged, nomination, now)
 
         def there(found: ObservedWorkload) -> bool:
             return found.nomination is not None and found.nomination.victims == nomination.victims

@@ -158,7 +158,7 @@ class History:
             self.users.saw(key, who),
         )
         try:
-            with fewer_tasks(), self._judged_plans():
+            with fewer_tasks(), loops.groups_in_order(), self._judged_plans():
                 asyncio.set_event_loop(self.loop)
                 self.loop.run_until_complete(self._live())
         except RuntimeError as error:

@@ -6,7 +6,10 @@ Nothing waits really; where nothing is ready, time jumps to the next timer.
 
 import asyncio
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from heapq import heappop
+from unittest.mock import patch
 
 from clock import Clock
 
@@ -57,3 +60,29 @@ class Loop(asyncio.BaseEventLoop):
     def step(self, handle: asyncio.Handle) -> None:
         """Do one thing that is ready; whatever else is waits for its end."""
         handle._run()
+
+
+class _InOrder(dict):
+    """A set of tasks that remembers in which order they came."""
+
+    def add(self, task):
+        self[task] = None
+
+    def discard(self, task):
+        self.pop(task, None)
+
+
+@contextmanager
+def groups_in_order() -> Iterator[None]:
+    """Task groups inside cancel their tasks in the order in which these were made.
+
+    asyncio keeps them in a plain set (Python 3.11), whose order comes from where the tasks lie in memory.
+    """
+    make = asyncio.TaskGroup.__init__
+
+    def made_in_order(self):
+        make(self)
+        self._tasks = _InOrder()
+
+    with patch.object(asyncio.TaskGroup, "__init__", made_in_order):
+        yield

@@ -14,6 +14,7 @@ from kube.objects import GroupTerms, Namespace, Pod, PodGroup
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from kube.queues import ClusterQueue, LocalQueue
+from kube.workloads import PodSetUpdate
 from ungater.cache.held.claimed_devices import LONGEST
 from ungater.cache.held.device_claims import TWO_DOMAINS
 from ungater.cache.owners import MOST_IN_GROUP
@@ -519,7 +520,7 @@ GOLDEN.section("what admission checks add")
 def clash(update):
     owner = make_owner(request={KEYS.required[0]: "rack"})
     part = PodSetAssignment("main", 4, {"cpu": "gpu"}, {})
-    return raised(lambda: added(owner, part, {}, KEYS, [("mine", msgspec.convert(update, kueue.PodSetUpdate))]))
+    return raised(lambda: added(owner, part, {}, KEYS, [("mine", msgspec.convert(update, PodSetUpdate))]))
 
 
 @case

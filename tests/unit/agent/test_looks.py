@@ -7,7 +7,6 @@ from support.kubelet import GIB, Kubelet
 from support.tree import machine
 
 from agent.cycle import NodeAgent
-from agent.flex_topo import FlexTopo
 from agent.kubelet.held import Owner
 from agent.machine import sysfs
 from agent.metrics import AgentMetrics
@@ -17,6 +16,7 @@ from clock import SYSTEM
 from crds.settings import Settings
 from kube.errors import Conflict, Forbidden, KubeError, NotFound
 from kube.objects import ObjectMeta
+from kube.topologies import WholeFlexTopo
 
 
 class Server:
@@ -28,7 +28,7 @@ class Server:
         return type(metadata=ObjectMeta(name=name, uid="node"))
 
     async def create(self, *_args, **_options):
-        return FlexTopo(metadata=ObjectMeta(name="n"))
+        return WholeFlexTopo(metadata=ObjectMeta(name="n"))
 
     patch = create
 

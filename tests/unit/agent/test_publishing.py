@@ -7,7 +7,7 @@ import pytest
 from support.nvml import recorded
 from support.tree import machine
 
-from agent import fingerprint, flex_topo, graph, status, zones
+from agent import fingerprint, graph, status, zones
 from agent.kubelet.checkpoints import Config, MemoryNode, MemoryTable
 from agent.kubelet.held import KubeletDevice, KubeletPod, KubeletState, Owner
 from agent.machine import gpus, sysfs
@@ -17,6 +17,7 @@ from agent.publish import foreign, merge_patch
 from crds.kinds import common
 from crds.kinds import flex_topo as kind
 from engine.reasons import Reason
+from kube import topologies
 
 GPU = "nvidia.com/gpu"
 OWNER = Owner("u", "main")
@@ -27,6 +28,7 @@ OTHER_NAMES = {  # of shapes whose model has another one
     "Edge": "HardwareEdge",
     "MemoryUse": "MemoryState",
     "PluginDevice": "Device",
+    "WholeFlexTopoStatus": "FlexTopoStatus",
 }
 
 
@@ -318,7 +320,7 @@ def flattened(annotation):
 
 
 @pytest.mark.parametrize(
-    "struct", sorted({*shapes(flex_topo.FlexTopoSpec), *shapes(flex_topo.FlexTopoStatus)}, key=str)
+    "struct", sorted({*shapes(topologies.FlexTopoSpec), *shapes(topologies.WholeFlexTopoStatus)}, key=str)
 )
 def test_the_shapes_are_those_of_the_kind(struct):
     """All fields of the models that the kind is made of, with their defaults, and no others."""
@@ -333,6 +335,10 @@ def test_the_shapes_are_those_of_the_kind(struct):
         assert made.keys() == wanted.keys()
     else:
         assert {name: MISSING if value is msgspec.NODEFAULT else value for name, value in made.items()} == wanted
+        # Read though it is missing, and written whatever it is.
+        required = {name for name, value in wanted.items() if value is MISSING}
+        assert msgspec.to_builtins(struct()).keys() == msgspec.json.decode(msgspec.json.encode(struct())).keys()
+        assert msgspec.to_builtins(struct()).keys() == required
 
 
 # --- patches ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import pytest
 from support.tree import DATA
 
 from agent import graph, status, zones
-from agent.flex_topo import FlexTopo
 from agent.kubelet.checkpoints import (
     CheckpointBlock,
     Config,
@@ -32,6 +31,7 @@ from engine.kubelet.machine import MemoryCells
 from kube.connection.answers import decode
 from kube.patches import encode
 from kube.topologies import FlexTopo as Wire
+from kube.topologies import WholeFlexTopo
 from ungater.numa.sources.checked import Problems
 from ungater.numa.sources.flex_topo import machine_of
 
@@ -145,7 +145,9 @@ def published(case):
     spec, found = graph.spec(hardware, Gpus(), 8), status.status(held, hardware, Gpus(), names, 8)
     made = encode({"metadata": {"name": case["id"]}, "spec": spec, "status": found})
     # What the kind says of every field holds, and what it fills in is what was left out.
-    assert decode(FlexTopo, encode(Kind.from_wire(msgspec.json.decode(made)).to_wire()), "flextopo").status == found
+    assert (
+        decode(WholeFlexTopo, encode(Kind.from_wire(msgspec.json.decode(made)).to_wire()), "flextopo").status == found
+    )
     return decode(Wire, made, "flextopo"), held, hardware
 
 

@@ -9,9 +9,9 @@ from cli.defrag.run import MoveOutcome, Run, WantedNodes
 from crds.constants import MOVE_TO
 from kube.errors import NotFound
 from kube.objects import Condition, ObjectMeta
+from kube.workloads import ObservedStatus
 from ungater.model.conditions import MOVE_REFUSED, MOVING, PODS_READY
 from ungater.model.move_request import parse
-from ungater.model.workload_object import ObservedStatus
 
 A, B = WantedNodes("ns/a", "ns/job-a", {"main": ("n1",)}), WantedNodes("ns/b", "ns/job-b", {"main": ("n2",)})
 

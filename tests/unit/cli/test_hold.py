@@ -16,7 +16,7 @@ from crds.names import workload_name
 from kube.errors import Forbidden, NotFound
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, MUTATING_WEBHOOKS, WORKLOADS
-from kube.workloads import Workload
+from kube.workloads import ObservedStatus, WorkloadObject
 
 ADMITTED = {"admission": {"clusterQueue": "gpu"}}
 FINISHED = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
@@ -32,7 +32,7 @@ def workload(name, kind="Job", *, active=True, queue="team", status=None, part="
         "spec": {"active": active, "queueName": queue},
         "status": status or {},
     }
-    return msgspec.convert(body, Workload)
+    return msgspec.convert(body, WorkloadObject)
 
 
 class Client:
@@ -46,7 +46,7 @@ class Client:
     async def list(self, resource, namespace=None, **how):
         if resource == LOCAL_QUEUES:
             return [msgspec.convert({"metadata": {"name": name}}, LocalQueue) for name in self.queues]
-        assert how == {"type": Workload}
+        assert how == {"type": WorkloadObject}
         if namespace is None and isinstance(self.elsewhere, Exception):
             raise self.elsewhere
         return [*self.there.values(), *(self.elsewhere if namespace is None else ())]
@@ -63,7 +63,7 @@ class Client:
         found = self.there[name]
         if self.evicts and self.looks > 1 and not found.spec.active:
             status = {**ADMITTED, "conditions": [EVICTED]}
-            found = msgspec.structs.replace(found, status=msgspec.convert(status, Workload.__annotations__["status"]))
+            found = msgspec.structs.replace(found, status=msgspec.convert(status, ObservedStatus))
         return found
 
     async def patch(self, _resource, name, _namespace, *, body, dry_run):

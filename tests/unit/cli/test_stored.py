@@ -6,7 +6,7 @@ from rich.console import Console
 from cli import stored
 from kube.objects import Pod
 from kube.queues import LocalQueue
-from kube.workloads import Workload
+from kube.workloads import WholeWorkload
 
 OWNER = [{"kind": "Job", "name": "train", "uid": "u", "controller": True}]
 
@@ -18,7 +18,7 @@ def workload(*conditions, active=True):
         "spec": {"active": active, "queueName": "team"},
         "status": {"conditions": said},
     }
-    return msgspec.convert(body, Workload)
+    return msgspec.convert(body, WholeWorkload)
 
 
 def state(*conditions, **more):

@@ -19,7 +19,7 @@ from crds.kinds.resource_flavor import ResourceFlavor
 from crds.kinds.workload import Workload
 from crds.settings import Settings
 from kube import objects, queues
-from ungater.model import workload_object
+from kube.workloads import WorkloadObject
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
@@ -60,7 +60,7 @@ def test_every_field_of_a_spec_is_read(kind, used):
     ids=lambda one: one if isinstance(one, str) else one.__name__,
 )
 def test_every_field_of_what_topogate_makes_is_written(kind, part, used):
-    shapes = [part_of(workload_object.WorkloadObject, part)] if kind is Workload else []
+    shapes = [part_of(WorkloadObject, part)] if kind is Workload else []
     assert list(unwritten(properties(kind, part), used, shapes, HANDED_ON, part)) == []
 
 

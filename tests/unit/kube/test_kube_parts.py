@@ -13,7 +13,7 @@ from kube.lease import Lease
 from kube.patches import escape, guard
 from kube.pods.templates import template_of
 from kube.watch import lines
-from kube.workloads import Workload
+from kube.workloads import WholeWorkload
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_a_line_without_end_is_cut_off(monkeypatch):
 
 
 def test_shapes_take_what_they_do_not_know_and_miss_nothing():
-    for shape in (objects.Node, objects.Pod, objects.Job, Workload, objects.ResourceFlavor, Lease):
+    for shape in (objects.Node, objects.Pod, objects.Job, WholeWorkload, objects.ResourceFlavor, Lease):
         decoded = msgspec.json.decode(b'{"metadata":{"name":"a","managedFields":[{}]},"unknown":1}', type=shape)
         assert objects.key(decoded) == "a"
         assert not gc.is_tracked(decoded)

@@ -13,7 +13,7 @@ from kube.parents import ControllerRevision, JobSet, revised
 from kube.replicas import ReplicatedObject, replicas_of
 from kube.resources import JOB_SETS
 from kube.watch import Feed, WatchEvent, _decode_partial
-from kube.workloads import Workload
+from kube.workloads import WholeWorkload
 
 
 def nested(opening, closing, depth=DEEPEST - 10):
@@ -39,7 +39,7 @@ def test_one_object_that_is_nested_deeply_costs_no_other_one_anything(value):
 
 def test_beyond_what_is_ever_stored_it_is_no_answer():
     with pytest.raises(BadAnswer):
-        decode(Workload, f'{{"x":{nested("[", "]", 10 * DEEPEST)}}}'.encode(), "x")
+        decode(WholeWorkload, f'{{"x":{nested("[", "]", 10 * DEEPEST)}}}'.encode(), "x")
     with pytest.raises(RecursionError):
         deep(msgspec.json.decode, nested("[", "]", 10 * DEEPEST).encode())
 

@@ -15,7 +15,7 @@ from cli.web.questions import ClusterQuestions
 from crds.constants import Keys
 from crds.names import workload_name
 from crds.settings import Settings
-from kube.workloads import Workload
+from kube.workloads import WholeWorkload
 from web.sight import EVERYTHING, Sight
 
 NOW = 1_800_000_000.0
@@ -89,7 +89,7 @@ def test_who_makes_room_for_growth_is_named_to_those_alone_who_may_see_them(tmp_
         "spec": {"queueName": "q"},
         "status": {"nomination": {"victims": [victim]}},
     }
-    workloads = [msgspec.convert(growing, Workload)]
+    workloads = [msgspec.convert(growing, WholeWorkload)]
     questions = ClusterQuestions(lambda: (dumps.read([str(path)]), workloads), Settings(), Standing())
     for sight, named in ((EVERYTHING, "secret/other"), (Sight(namespaces=frozenset({"team"})), "")):
         told = questions.explain(TRAIN, sight)

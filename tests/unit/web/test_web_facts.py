@@ -10,8 +10,8 @@ from clock import SYSTEM
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
+from kube.workloads import WorkloadObject
 from localcluster.nodes import BLOCK_LABEL
-from ungater.model.workload_object import WorkloadObject
 from web import facts
 from web.inside import workload
 from web.picture import HOLDER, holder_row

@@ -33,7 +33,7 @@ from engine.placement.place import extend
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import Pod, key
-from queueing.model import Quantities, at_least, exceeds, usage
+from queueing.model import at_least, exceeds
 from queueing.queues.eviction_units import orphan
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
@@ -42,7 +42,7 @@ from ungater.cache.held.kept_pods import KeptPods, are_inside, are_together, gro
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
 from ungater.jobs.pod_group import mark_of
-from ungater.model.admission import Admission, PodSetAssignment
+from ungater.model.admission import Admission, PodSetAssignment, assign_pod_set
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -306,13 +306,10 @@ class RebuiltAdmissions:
         """What is stored of it."""
         wanted = kept.pod_set.count if complete and kept.pods else len(kept.pods)
         count = held.count if held is not None else wanted
-        slots = self._reservations.slots_of(held) if held is not None else None
-        taken = usage(kept.charged, count)
+        flavors, taken = None, {PODS: 1, **kept.charged}
         if kept.quota is not None:
             flavors = {name: one for name, one in kept.quota.flavors.items() if taken.get(name)}
-        else:
-            flavors = dict.fromkeys(sorted(kept.asks) or ["pods"], kept.name)
-        return PodSetAssignment(kept.pod_set.name, count, flavors if count else {}, taken if count else {}, slots)
+        return assign_pod_set(kept.pod_set.name, count, kept.charged, flavors, held)
 
     # --- whether it is paid for ------------------------------------------------------------------------------------
 
@@ -330,10 +327,6 @@ class RebuiltAdmissions:
             return False
         if not all(self._covered(name, part) for part in admission.parts):
             return False
-        amounts: Quantities = {}
-        for part in admission.parts:
-            for resource, flavor in part.flavors.items():
-                amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
         depth, charged = quotas.begin(), Counter[tuple[str, str]]()
         try:
             for pod in entry.pods.values():
@@ -341,7 +334,7 @@ class RebuiltAdmissions:
                 # pod: it must not be asked for a second time.
                 if (own := quotas.release_quota(orphan(key(pod)))) is not None and own.queue == name:
                     charged.update(own.amounts)
-            more = {one: amount for one, amount in amounts.items() if amount > charged[one]}
+            more = {one: amount for one, amount in admission.quota_amounts.items() if amount > charged[one]}
             return quotas.fits_quota(name, more, non_preemptible=quotas.is_protected(name, workload))
         finally:
             quotas.rollback(depth)

@@ -24,11 +24,11 @@ from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.cache.held.device_quota import DeviceQuota
 from ungater.model.actions import Losing
-from ungater.model.admission import Admission, Nomination, PodSetAssignment
+from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.job_view import JobView, PodSetView
-from ungater.model.pod_slots import PodSetSlots, Slot
+from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
@@ -236,7 +236,7 @@ class Reservations:
         observed = entry.observed
         if entry.admission is not None or observed is None or observed.nomination is None:
             return {}
-        return {name: self.slots_of(assignment) for name, assignment in self.state.assignments(entry.key).items()}
+        return {name: slots_of_assignment(assignment) for name, assignment in self.state.assignments(entry.key).items()}
 
     def _is(self, key: str, uid: str) -> bool:
         entry = self.queues.entries.get(key) or self.queues.outside.get(key)
@@ -257,7 +257,9 @@ class Reservations:
         held = self.state.assignments(entry.key)
         # The engine knows the nodes inside wide domains, which what is stored does not name.
         packed = msgspec.structs.replace(grant, assignments=tuple(held.values()))
-        entry.hold_admission(admission, packed, {name: self.slots_of(assignment) for name, assignment in held.items()})
+        entry.hold_admission(
+            admission, packed, {name: slots_of_assignment(assignment) for name, assignment in held.items()}
+        )
         queued = self.queues.entries.get(entry.key)
         if queued is not None and queued.grant is not None:
             queued.pack(packed)
@@ -320,19 +322,15 @@ class Reservations:
 
     def grant_of(self, entry: WorkloadEntry, admission: Admission) -> AssumedAdmission:
         """A stored admission as queueing takes it back."""
-        assignments = tuple(self.assignment(entry, part) for part in admission.parts if part.slots is not None)
-        counts = {part.name: part.count for part in admission.parts}
+        assignments = [self.assignment(entry, part) for part in admission.parts if part.slots is not None]
         asks = {part.name: asked for part in admission.parts if (asked := part.asks) is not None}
         # Where no amounts for each pod are known, the ones of its slots stand in.
         asks |= {one.pod_set: one.requests for one in assignments if one.pod_set not in asks}
-        if not admission.queue:
-            return AssumedAdmission(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments, asks)
-        amounts: model.Quantities = {}
-        for part in admission.parts:
-            for resource, flavor in part.flavors.items():
-                amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
-        flavors = {part.name: dict(part.flavors) for part in admission.parts}
-        return AssumedAdmission(admission.queue, counts, flavors, amounts, assignments, asks)
+        grant = admission.build_grant(assignments, asks)
+        if admission.queue:
+            return grant
+        flavors = {name: dict[str, str]() for name in grant.counts}
+        return msgspec.structs.replace(grant, queue=UNQUEUED, flavors=flavors, amounts={})
 
     def assignment(self, entry: WorkloadEntry, part: PodSetAssignment, slots: PodSetSlots | None = None) -> Assignment:
         """Stored slots as the engine takes them back."""
@@ -365,39 +363,11 @@ class Reservations:
         queue = "" if grant.queue == UNQUEUED else grant.queue
         parts = []
         for pod_set in entry.job.pod_sets:
-            name, count = pod_set.name, grant.counts.get(pod_set.name, 0)
-            asked = grant.asks.get(name)
+            name = pod_set.name
+            asked, flavors = grant.asks.get(name), grant.flavors.get(name, {}) if queue else None
             requests = convert.pod_requests(pod_set.template.spec) if asked is None else asked
-            held = by_name.get(name)
-            slots = self.slots_of(held) if held is not None else None
-            usage = model.usage(requests, count)  # without a queue too: a restart is to know what each was given
-            if queue:
-                flavors = grant.flavors.get(name, {})
-            else:
-                flavors = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else "")
-            parts.append(PodSetAssignment(name, count, flavors if count else {}, usage if count else {}, slots))
+            parts.append(assign_pod_set(name, grant.counts.get(name, 0), requests, flavors, by_name.get(name)))
         return Admission(queue, tuple(parts))
-
-    def smaller(
-        self, entry: WorkloadEntry, pod_set: str, slots: PodSetSlots | None, count: int, asks: Amounts | None = None
-    ) -> Admission:
-        """The admission with fewer pods in one of its pod sets; with ``asks``, pods that take no more than that."""
-        admission = entry.admission
-        if admission is None:
-            raise AssertionError(f"{entry.key}: holds nothing")
-        return Admission(
-            admission.queue,
-            tuple(_fewer(part, slots, count, asks) if part.name == pod_set else part for part in admission.parts),
-        )
-
-    def slots_of(self, assignment: Assignment) -> PodSetSlots:
-        """The engine's assignment as slots, each with its node where it is one node."""
-        by_host = assignment.by_host
-        slots = (
-            Slot(part.values, part.count, part.nodes[0][0] if by_host and len(part.nodes) == 1 else "")
-            for part in assignment.slices
-        )
-        return PodSetSlots(assignment.levels, tuple(slots), assignment.flavor)
 
 
 def _waits_since(entry: WorkloadEntry) -> float | None:
@@ -409,12 +379,3 @@ def _waits_since(entry: WorkloadEntry) -> float | None:
 def _leaving(key: str) -> str:
     """Who holds in the engine what a workload leaves: no legal key, so that nobody else is meant."""
     return f"{key}\0leaves"
-
-
-def _fewer(part: PodSetAssignment, slots: PodSetSlots | None, count: int, asks: Amounts | None) -> PodSetAssignment:
-    usage = {name: amount // max(1, part.count) * count for name, amount in part.usage.items()}
-    if asks is not None and part.usage:
-        usage = model.usage(asks, count)
-    return PodSetAssignment(
-        part.name, count, part.flavors, usage if count else {}, slots if slots and slots.total else None
-    )

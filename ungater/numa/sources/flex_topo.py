@@ -19,7 +19,7 @@ from engine.kubelet.machine import CPU, DeviceLayout, Kubelet, Layout, Machine, 
 from engine.quantity import bounded
 from kube import objects
 from kube.links import XPU_RESOURCE, device_links
-from kube.topologies import Device, FlexTopo, FlexTopoStatus, KubeletConfig, MemoryZone
+from kube.topologies import FlexTopo, FlexTopoStatus, KubeletConfig, MemoryZone, PluginDevice
 from ungater.numa.sources.checked import Problems
 from ungater.numa.sources.flex_hardware import FlexHardware, hardware_of
 from ungater.numa.sources.flex_holds import Columns, natural, placements_by_pod
@@ -212,10 +212,10 @@ def _memory(read: _Reading) -> tuple[MemoryCells, ...] | None:
     )
 
 
-def _read_devices(read: _Reading) -> dict[str, list[Device]]:
+def _read_devices(read: _Reading) -> dict[str, list[PluginDevice]]:
     """Devices of each resource in their order."""
     indexes, zones = _indexes(read.topo), read.hardware.zones
-    found: dict[str, list[Device]] = {}
+    found: dict[str, list[PluginDevice]] = {}
     for at, wire in enumerate(read.status.devices or ()):
         for place, device in enumerate(wire.devices or ()):
             for zone in device.zones or ():
@@ -243,7 +243,7 @@ def _indexes(topo: FlexTopo) -> dict[str, int]:
 def _links(
     read: _Reading,
     resources: Sequence[str],
-    devices: Mapping[str, list[Device]],
+    devices: Mapping[str, list[PluginDevice]],
     annotations: Mapping[str, str] | None,
     xpus: Collection[str],
 ) -> tuple[LinkGraph | XpuBoard | None, ...]:

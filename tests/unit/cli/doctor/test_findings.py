@@ -31,14 +31,7 @@ from kube.objects import (
     ResourceFlavorSpec,
     Struct,
 )
-from kube.topologies import (
-    FlexTopo,
-    FlexTopoStatus,
-    KubeletConfig,
-    NamedValue,
-    NodeResourceTopology,
-    TopologyZone,
-)
+from kube.topologies import FlexTopo, FlexTopoStatus, KubeletConfig, NamedValue, NodeResourceTopology, TopologyZone
 from manifests import render
 
 DATA = Path(__file__).resolve().parents[4] / "tests/data/labels"

@@ -18,8 +18,8 @@ from ungater.cache import workloads as workload_events
 from ungater.jobs.job import owner_of
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import Expectation
-from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import fingerprint, new_workload
+from ungater.model.workload_status import observed_of
 from ungater.numa.node_topologies import TopologyOptions
 from ungater.reconcile.reconcile import why_not_placed
 from ungater.scheduling.replacement import replace_lost_slots

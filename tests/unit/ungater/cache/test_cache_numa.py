@@ -11,6 +11,7 @@ from support.published import GI, GPU
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from crds.numa_placement import decode, encode
 from engine.reasons import Reason
+from ungater.model.admission import slots_of_assignment
 from ungater.model.job_view import id_of
 from ungater.numa.node_backoff import LONG
 from ungater.numa.predictions import Predictions
@@ -149,7 +150,7 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     assert world.memory.rules.avoided(record, record.job.pod_sets[0], world.now) == {slot.node}
     record.lost = {"main": ((0, 1),)}
     (moved,) = replace_lost_slots(world.memory, record).assignments
-    (other_slot,) = world.memory.reservations.slots_of(moved).slots
+    (other_slot,) = slots_of_assignment(moved).slots
     assert other_slot.node != slot.node
     assert world.free(slot.node) == [2, 4], "asking changes nothing"
     other = make(world, 1, "other")

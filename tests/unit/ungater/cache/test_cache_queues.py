@@ -10,18 +10,18 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.model import HOSTNAME_LABEL
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
+from kube.workloads import ObservedStatus, StoredNomination, WorkloadObject
 from queueing import lifecycle
 from queueing.cycle.cycle import cycle
 from queueing.model import order
 from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
-from ungater.model import workload_object
+from ungater.model import workload_status
 from ungater.model.actions import Create, Dequeue, EvictPods, FreeCapacity, RequeueAfter
 from ungater.model.admission import Nomination
 from ungater.model.class_rules import ClassRule
 from ungater.model.job_view import id_of
-from ungater.model.workload_object import WorkloadObject
 from ungater.model.write_state import FORGOTTEN, LONGEST
 from ungater.reconcile.reconcile import reconcile
 from ungater.scheduling.replacement import anew, fits
@@ -47,7 +47,7 @@ def held(memory):
 def store(world, record, **status):
     """The Workload as the API server would have it, with ``status`` beside its admission."""
     old = world.stores["workload"].get(record.key)
-    made = msgspec.structs.replace(old.status if old else workload_object.ObservedStatus(), **status)
+    made = msgspec.structs.replace(old.status if old else ObservedStatus(), **status)
     meta = ObjectMeta(
         name=record.job.workload,
         namespace=record.job.namespace,
@@ -115,8 +115,8 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
     admission = world.memory.reservations.admission_of(record, plan.grant)
     nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {victim.key: 0})
-    body = workload_object.nomination_patch(record.observed, (), nomination, 0.0)["status"]["nomination"]
-    store(world, record, nomination=msgspec.convert(body, workload_object.StoredNomination))
+    body = workload_status.nomination_patch(record.observed, (), nomination, 0.0)["status"]["nomination"]
+    store(world, record, nomination=msgspec.convert(body, StoredNomination))
     again = world.restarted()
     assert held(again)[record.key][0] is Phase.NOMINATED
     assert held(again)[record.key][2] == {victim.key}
@@ -260,7 +260,7 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     admission = world.memory.reservations.admission_of(record, made.grant)
     record.writes.begin_write()
     world.drop("job", job)
-    stored = workload_object.observed_of(stored_workload(record.job, admission))
+    stored = workload_status.observed_of(stored_workload(record.job, admission))
     world.memory.workloads.written(record, stored)
     world.memory.workloads.saw_workload(record, msgspec.structs.replace(stored, resource_version="8"))
     assert held(world.memory) == {}

@@ -89,7 +89,7 @@ def test_a_job_whose_pods_end_and_are_not_made_again_leaves(world):
     status = {"succeeded": 1, "active": 1}
     world.put("job", make_job("train", parallelism=2, labels={KEYS.queue_name: "team"}, status=status))
     assert leaving(world) == ([], []), "it holds as much as before, so nothing is free yet"
-    smaller = world.memory.reservations.smaller(record, "main", record.slots.without_slots({0: 1}), 1)
+    smaller = record.admission.shrink_pod_set("main", record.slots.without_slots({0: 1}), 1)
     world.memory.admissions.hold_admission(record, smaller)
     assert leaving(world) == ([], [record.key])
 
@@ -97,7 +97,7 @@ def test_a_job_whose_pods_end_and_are_not_made_again_leaves(world):
 def test_a_job_that_was_scaled_down_stays(world):
     _, record, _ = running(world)
     world.put("job", make_job("train", parallelism=1, completions=None, labels={KEYS.queue_name: "team"}))
-    smaller = world.memory.reservations.smaller(record, "main", record.slots.without_slots({0: 1}), 1)
+    smaller = record.admission.shrink_pod_set("main", record.slots.without_slots({0: 1}), 1)
     world.memory.admissions.hold_admission(record, smaller)
     assert leaving(world) == ([], [])
 

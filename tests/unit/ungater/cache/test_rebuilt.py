@@ -12,13 +12,14 @@ from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import ADMITTED_QUOTA
 from kube.objects import ObjectMeta, ResourceFlavor, ResourceFlavorSpec
 from kube.queues import LocalQueue
+from kube.workloads import WorkloadObject
 from queueing.cycle.cycle import cycle
 from ungater.jobs.job import owner_of
 from ungater.jobs.pod_group import owner_key, owner_of_pods
 from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
-from ungater.model.workload_object import WorkloadObject, nomination_patch
 from ungater.model.workload_spec import new_workload
+from ungater.model.workload_status import nomination_patch
 
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
 PAID = encode(AdmittedQuota("cq", {"cpu": "gpu"}))

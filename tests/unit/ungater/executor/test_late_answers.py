@@ -18,6 +18,7 @@ from crds.names import longer_name
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.errors import AlreadyExists, Conflict, NotFound
+from kube.workloads import ObservedStatus
 from queueing import lifecycle
 from queueing.cycle.cycle import Preempting, cycle
 from queueing.queues.entry import Phase
@@ -27,7 +28,7 @@ from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.executor.lifecycle import Lifecycle, ReclaimRules
 from ungater.metrics import ControllerMetrics
-from ungater.model import conditions, workload_object
+from ungater.model import conditions, workload_status
 from ungater.model.actions import Create, Evict, Release, Suspend
 from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
@@ -42,7 +43,7 @@ def world():
 
 
 def known_as(workload):
-    return workload_object.observed_of(workload)
+    return workload_status.observed_of(workload)
 
 
 def newer(workload, version, **spec):
@@ -186,7 +187,7 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
     world.put("job", job)
     record = told(controller, world, job)
     made = stored_workload(record.job, slot_map(("b/r1/r1-h1", 2)))
-    made = msgspec.structs.replace(made, status=workload_object.ObservedStatus())
+    made = msgspec.structs.replace(made, status=ObservedStatus())
 
     def edited():
         world.stores["workload"][record.key] = newer(made, "9", active=False)

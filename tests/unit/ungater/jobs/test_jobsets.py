@@ -24,9 +24,9 @@ from ungater.cache.jobs import UNPROVED
 from ungater.cache.pdb import BudgetWatch
 from ungater.jobs import pod_template
 from ungater.jobs.jobset import made_by, owner_of_jobset
-from ungater.model import workload_object, workload_spec
+from ungater.model import workload_spec, workload_status
 from ungater.model.actions import ANYWHERE, Enqueue, Shrink, ShrinkLater, Ungate
-from ungater.model.admission import PodSetAssignment
+from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JOB_SET, JOB_SET_API
 from ungater.model.pod_slots import Expectation
 from ungater.reconcile.reconcile import reconcile
@@ -202,7 +202,7 @@ class Sets(World):
         admission = self.memory.reservations.admission_of(record, made.grant)
         self.memory.admissions.store_admission(record, admission, made.grant)
         stored = stored_workload(record.job, admission)
-        record.observed = workload_object.observed_of(stored)
+        record.observed = workload_status.observed_of(stored)
         self.put("workload", stored)
         return record
 
@@ -354,7 +354,7 @@ def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
     record.shrink_at = 1.0
     (shrink,) = [one for one in reconcile(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Shrink)]
     assert (shrink.pod_set, shrink.count) == ("workers", 2)
-    smaller = world.memory.reservations.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
+    smaller = record.admission.shrink_pod_set(shrink.pod_set, shrink.slots, shrink.count)
     assert [part.count for part in smaller.parts] == [1, 2]
 
 
@@ -365,7 +365,7 @@ def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others
     record, memory = world.admit_set(), world.memory
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
-    held = memory.reservations.smaller(record, "leader", record.slots_in["leader"].without_slots({0: 1}), 0)
+    held = record.admission.shrink_pod_set("leader", record.slots_in["leader"].without_slots({0: 1}), 0)
     memory.admissions.hold_admission(record, held)  # it was done once, and the JobSet was restarted
     for index in range(2 - left // 2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
@@ -402,7 +402,7 @@ def test_starting_and_putting_back():
         {"metadata": {"name": "plain"}, "spec": {"nodeLabels": {"zone": "z"}, "tolerations": [{"key": "t"}]}},
         ResourceFlavor,
     )
-    admission = workload_object.Admission("gpu", tuple(parts))
+    admission = Admission("gpu", tuple(parts))
     body = pod_template.start(owner, admission, {"plain": plain}, KEYS)
     at = "/spec/replicatedJobs/1/template/spec/template/spec"
     assert body[0] == {"op": "test", "path": "/metadata/uid", "value": "u-js"}
@@ -616,7 +616,7 @@ def test_a_jobset_that_returns_in_another_flavor_keeps_nothing_of_the_first(gate
     for name in ("a", "b"):
         owner = owner_of(suspend=True, workers=before)
         parts = tuple(PodSetAssignment(one.name, one.count, {"cpu": name}, {}, None) for one in owner.pod_sets)
-        admission = workload_object.Admission("cq", parts)
+        admission = Admission("cq", parts)
         started = patched(before["spec"], pod_template.start(owner, admission, flavors, KEYS))
         child = jobsets.merged(child, {**before, "spec": started})
         record = make_record(owner, admission=admission)
@@ -630,7 +630,7 @@ def test_a_jobset_that_returns_in_another_flavor_keeps_nothing_of_the_first(gate
 def test_pods_of_a_jobset_that_have_quota_alone_are_let_go_anywhere():
     owner = owner_of(labels={KEYS.queue_name: "team"})
     parts = tuple(PodSetAssignment(one.name, one.count, {"cpu": "a"}, {}, None) for one in owner.pod_sets)
-    admission = workload_object.Admission("cq", parts)
+    admission = Admission("cq", parts)
     known = make_known(
         owner,
         admission=admission,

@@ -12,6 +12,7 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition, ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
+from kube.workloads import WorkloadObject
 from ungater.cache.pods import READY_AFTER
 from ungater.jobs import leaderworkerset
 from ungater.jobs.job import MOST_POD_SETS
@@ -20,8 +21,8 @@ from ungater.model.actions import Delete, Dequeue, FreeCapacity, Remove
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import rank_of
 from ungater.model.workload_entry import LastEvent
-from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import belongs, new_workload
+from ungater.model.workload_status import observed_of
 from ungater.reconcile.reconcile import reconcile
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}

@@ -10,9 +10,9 @@ from support.owned import KEYS, make_admission, make_owner, make_record, slot_ma
 from crds.constants import GPU_LINK
 from crds.request import parse_request
 from kube.objects import ResourceFlavor, Toleration
+from kube.workloads import PodSetUpdate
 from ungater.jobs import pod_template
 from ungater.model.admission import PodSetAssignment
-from ungater.model.kueue_objects import PodSetUpdate
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 

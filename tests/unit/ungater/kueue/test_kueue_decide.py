@@ -13,6 +13,7 @@ from crds.constants import GPU_LINK, Keys
 from engine.reasons import Reason
 from kube.objects import Toleration
 from kube.parents import JobSet
+from kube.workloads import PodSetUpdate
 from ungater.jobs.jobset import owner_of_jobset
 from ungater.kueue import answers as a
 from ungater.kueue import decide as d
@@ -428,7 +429,7 @@ def test_news_are_written_at_once_and_details_rarely(message, state, since, seco
 
 
 def test_updates_that_kueue_still_owns_are_no_news_of_one_that_waits():
-    left = KueueCheckState(name="topology", message="m", pod_set_updates=(kueue.PodSetUpdate(name="main"),))
+    left = KueueCheckState(name="topology", message="m", pod_set_updates=(PodSetUpdate(name="main"),))
     assert a.seconds_until_due(left, KueueCheckState(name="topology", message="m"), None) is None
     assert a.seconds_until_due(left, KueueCheckState(name="topology", state=READY, message="m"), None) == 0.0
 

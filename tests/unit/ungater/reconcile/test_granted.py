@@ -11,9 +11,10 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, Pod, PodStatus
 from kube.queues import ClusterQueue, LocalQueue
+from kube.workloads import ObservedStatus
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
-from ungater.model import workload_object, workload_spec
+from ungater.model import workload_spec, workload_status
 from ungater.model.actions import (
     Dequeue,
     EmitEvent,
@@ -29,7 +30,6 @@ from ungater.model.actions import (
 )
 from ungater.model.conditions import HOLDING, WantedCondition, merge
 from ungater.model.pod_slots import Expectation
-from ungater.model.workload_object import ObservedStatus
 from ungater.reconcile import granted
 from ungater.reconcile.granted import as_admitted
 from ungater.reconcile.reconcile import reconcile
@@ -129,7 +129,7 @@ class Queued(World):
     def stored(self, admission):
         """The admission is stored, and its Workload seen."""
         record = self.record
-        observed = workload_object.observed_of(stored_workload(record.job, admission))
+        observed = workload_status.observed_of(stored_workload(record.job, admission))
         record.observed = msgspec.structs.replace(
             observed,
             queue=record.job.queue,
@@ -287,7 +287,7 @@ def test_what_all_pods_ask_less_is_given_back(world):
     world.record.shrink_at = 1.0
     (shrink,) = [one for one in world.told() if isinstance(one, Shrink)]
     assert (shrink.count, shrink.asks) == (2, {"cpu": 500})
-    smaller = world.memory.reservations.smaller(world.record, "main", shrink.slots, shrink.count, shrink.asks)
+    smaller = world.record.admission.shrink_pod_set("main", shrink.slots, shrink.count, shrink.asks)
     world.memory.admissions.hold_admission(world.record, smaller)
     assert world.used() == 1000
     assert gone(world.told()) == ["db-0", "db-1"]
@@ -394,7 +394,7 @@ def given_back(world):
     assert ShrinkLater in [type(one) for one in world.told()]
     world.record.shrink(99.0)
     (shrink,) = [one for one in world.told() if isinstance(one, Shrink)]
-    smaller = world.memory.reservations.smaller(world.record, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
+    smaller = world.record.admission.shrink_pod_set(shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
     queue = world.record.observed.queue
     world.stored(smaller)
     world.record.observe(msgspec.structs.replace(world.record.observed, queue=queue))

@@ -6,7 +6,7 @@ from support.world import stored_workload
 
 from kube.objects import Condition
 from ungater.model.conditions import WantedCondition
-from ungater.model.workload_object import observed_of
+from ungater.model.workload_status import observed_of
 from ungater.scheduling.admission_conditions import admitted_still
 
 SAID = (

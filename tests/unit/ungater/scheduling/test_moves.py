@@ -734,7 +734,7 @@ def test_the_place_of_the_only_pod_of_a_replica_set_is_kept_until_its_successor_
     service.look()
     cluster.world.memory.reservations.queues.wish(service.entry.key, None)
     smaller = service.entry.slots.without_slots({0: 1})
-    held = cluster.world.memory.reservations.smaller(service.entry, "main", smaller, 1)
+    held = service.entry.admission.shrink_pod_set("main", smaller, 1)
     cluster.world.memory.admissions.hold_admission(service.entry, held)
     service.look()
     cluster.look()

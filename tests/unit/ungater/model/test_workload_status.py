@@ -8,13 +8,14 @@ from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
 from crds.constants import COPY_OF, HELD, OWNER
 from kube.objects import Condition
+from kube.workloads import WorkloadObject
 from ungater.jobs import pod_template
-from ungater.model import conditions, workload_object, workload_spec
+from ungater.model import conditions, workload_spec, workload_status
 from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.conditions import ADMITTED, MAX_MESSAGE, WantedCondition, merge, plain
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_object import WorkloadObject, observed_of
 from ungater.model.workload_spec import new_workload
+from ungater.model.workload_status import observed_of
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
 
@@ -26,11 +27,11 @@ def stored(patch, **spec):
 
 def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
     observed = make_known(make_owner())
-    found = stored(workload_object.status_patch(observed, (), admission=make_admission(SLOTS)))
+    found = stored(workload_status.status_patch(observed, (), admission=make_admission(SLOTS)))
     assert found.slots.same_slots(SLOTS)
     assert found.slots.flavor == "gpu"
     many = slot_map(*((f"b/r{i // 20}/n{i}", 1 + i % 2) for i in range(600)))
-    assert stored(workload_object.status_patch(observed, (), admission=make_admission(many))).slots.same_slots(many)
+    assert stored(workload_status.status_patch(observed, (), admission=make_admission(many))).slots.same_slots(many)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
 def test_an_admission_tells_in_a_few_words_where_its_pods_go(hosts, place):
     admission = make_admission(slot_map(*((host, 1) for host in hosts)))
     assert admission.place == place
-    patch = workload_object.status_patch(make_known(make_owner()), (), admission=admission)
+    patch = workload_status.status_patch(make_known(make_owner()), (), admission=admission)
     assert patch["status"]["admission"]["place"] == place
 
 
@@ -76,11 +77,11 @@ def test_an_admission_that_cannot_be_read_counts_as_none():
 def test_every_status_write_carries_the_version_it_was_decided_on():
     observed = make_known(make_owner())
     for patch in (
-        workload_object.status_patch(observed, (), admission=None),
-        workload_object.conditions_patch(observed, ()),
+        workload_status.status_patch(observed, (), admission=None),
+        workload_status.conditions_patch(observed, ()),
     ):
         assert patch["metadata"] == {"resourceVersion": "5"}
-    assert workload_object.status_patch(observed, (), admission=None)["status"]["admission"] is None
+    assert workload_status.status_patch(observed, (), admission=None)["status"]["admission"] is None
 
 
 def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
