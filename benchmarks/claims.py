@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from benchmarks.harness import report
 from benchmarks.harness.goals import GOALS
-from cli.run.ungater_process import settle_heap
+from cli.run.component import settle_heap
 from engine.claims.asks import DeviceAsk
 from engine.claims.in_use import Use
 from engine.claims.read.asks import read_ask, text_of

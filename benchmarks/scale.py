@@ -30,7 +30,7 @@ from benchmarks.harness.feed import Feed
 from benchmarks.harness.large_cluster import KEYS, Pods, feed_of, jobs_on, nodes_from, stamped
 from benchmarks.ungating import make_job
 from cli import logs
-from cli.run.ungater_process import settle_heap
+from cli.run.component import settle_heap
 from clock import SYSTEM
 from crds.settings import Settings
 from kube.client import Client

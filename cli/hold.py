@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -17,13 +18,15 @@ import typer
 
 from cli.cluster.installed import settings_with_warning
 from cli.cluster.owner_names import MAKES, WHOM, parse_owner
+from cli.connected import connected
+from cli.option_groups import OptionGroup, with_groups
 from cli.output import Context, Failure, Kubeconfig, stdout
-from cli.reaching import failure, not_installed
+from cli.reaching import not_installed
 from crds.names import workload_name
 from crds.spelling import meant
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Forbidden, KubeError, NotFound
+from kube.errors import Forbidden, NotFound
 from kube.objects import condition, controller_of, is_true
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, WORKLOADS
@@ -37,12 +40,6 @@ ELSEWHERE: Final = 3  # jobs in a sentence
 ANSWER: Final = 60.0  # seconds in which the controller begins an eviction
 # Each waits for an eviction to begin, so hundreds at once would poll the API server together.
 AT_ONCE: Final = 8  # workloads that are requeued beside each other
-
-Names = Annotated[list[str] | None, typer.Argument(metavar="JOB", help=WHOM)]
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the jobs.")]
-Every = Annotated[bool, typer.Option("--all", help="All jobs of the namespace.")]
-Queue = Annotated[str | None, typer.Option("--queue", help="All jobs of this LocalQueue of the namespace.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; the API server checks it.")]
 
 
 class Change(Enum):
@@ -68,78 +65,58 @@ class Selection(msgspec.Struct, frozen=True):
             raise Failure(f"expected names of jobs, or --queue QUEUE, or --all; found {found}")
 
 
-def hold_jobs(
-    jobs: Names = None,
-    namespace: Namespace = None,
-    every: Every = False,
-    queue: Queue = None,
-    dry_run: DryRun = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+class Which(OptionGroup, frozen=True):
+    """The options of all three commands."""
+
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help=WHOM)] = None
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the jobs.")] = None
+    every: Annotated[bool, typer.Option("--all", help="All jobs of the namespace.")] = False
+    queue: Annotated[str | None, typer.Option("--queue", help="All jobs of this LocalQueue of the namespace.")] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done; the API server checks it.")
+    ] = False
+    kubeconfig: Kubeconfig = None
+    context: Context = None
+
+    def change(self, change: Change) -> None:
+        """Change the jobs that are meant, and print a line of each. Raises Failure."""
+        selection = Selection(tuple(self.jobs or ()), self.queue, self.every)
+        selection.check()
+
+        async def carry_out(client: Client) -> None:
+            where = self.namespace or client.connection.namespace
+            console = stdout()
+            say = partial(console.print, soft_wrap=True)
+            await change_all(client, change, selection, where, say, dry_run=self.dry_run)
+
+        connected(carry_out, self.kubeconfig, self.context)
+
+
+@with_groups
+def hold_jobs(which: Which) -> None:
     """Hold jobs: one that waits is not started, and one that runs is evicted, until it is released.
 
     The same as spec.active false of their Workloads.
     """
-    _run(Change.HOLD, Selection(tuple(jobs or ()), queue, every), namespace, kubeconfig, context, dry_run=dry_run)
+    which.change(Change.HOLD)
 
 
-def release_jobs(
-    jobs: Names = None,
-    namespace: Namespace = None,
-    every: Every = False,
-    queue: Queue = None,
-    dry_run: DryRun = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+@with_groups
+def release_jobs(which: Which) -> None:
     """Release jobs that are on hold: they wait in their queue again.
 
     The same as spec.active true of their Workloads.
     """
-    _run(Change.RELEASE, Selection(tuple(jobs or ()), queue, every), namespace, kubeconfig, context, dry_run=dry_run)
+    which.change(Change.RELEASE)
 
 
-def requeue_jobs(
-    jobs: Names = None,
-    namespace: Namespace = None,
-    every: Every = False,
-    queue: Queue = None,
-    dry_run: DryRun = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+@with_groups
+def requeue_jobs(which: Which) -> None:
     """Requeue jobs that run: their pods are evicted, and they wait in their queue again.
 
     What a job has not saved is lost. It may start again at once if nobody before it takes its room.
     """
-    _run(Change.REQUEUE, Selection(tuple(jobs or ()), queue, every), namespace, kubeconfig, context, dry_run=dry_run)
-
-
-def _run(
-    change: Change,
-    selection: Selection,
-    namespace: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    *,
-    dry_run: bool,
-) -> None:
-    selection.check()
-
-    async def carry_out() -> None:
-        async with await Client.connect(kubeconfig, context) as client:
-            where = namespace or client.connection.namespace
-            await change_all(client, change, selection, where, _print_line, dry_run=dry_run)
-
-    try:
-        asyncio.run(carry_out())
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
-
-
-def _print_line(line: str) -> None:
-    stdout().print(line, soft_wrap=True)
+    which.change(Change.REQUEUE)
 
 
 async def change_all(

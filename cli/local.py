@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cli import real_nodes
+from cli.machine_options import check_machine
 from cli.output import Failure, Output, OutputFormat, emit, messages, progress, stderr
 from clock import SYSTEM
 from localcluster import supervisor
@@ -237,19 +238,11 @@ def _real_kubelets(folder: Path, fleet: Fleet, count: int) -> None:
 
 
 def _check_machine(machine: str, kubelet: str, dra: str, real: int | None) -> None:
-    # Before a node is made: a wrong machine would leave nodes without an inside.
     if real and not machine:
         raise Failure("--real-kubelets: say what machines they are on; give --machine too")
     if dra and real is not None:
         raise Failure("--dra: only simulated machines publish devices; leave it out beside --real-kubelets")
-    if kubelet and not machine:
-        raise Failure(f"--kubelet {kubelet!r}: only machines have a kubelet; give --machine too")
-    for option, parse, text in (("--machine", parse_machine, machine), ("--kubelet", parse_kubelet, kubelet)):
-        try:
-            if text:
-                parse(text)
-        except ValueError as error:
-            raise Failure(f"{option}: {error}") from None
+    check_machine(machine, kubelet)
     if dra and not machine:
         raise Failure(f"--dra {dra!r}: only simulated machines have devices to publish; give --machine too")
     try:

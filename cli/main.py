@@ -48,9 +48,9 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "snapshot": ("cli.snapshot", "command", "Write what decides placement into one file.", "Everyone"),
     "demo": ("cli.demo.command", "command", "Show the main job on a local control plane.", "Everyone"),
     "local": ("cli.local", "app", "Run a real control plane on this machine.", "Everyone"),
-    "webhook": ("cli.run.webhook", "command", "Run the mutating webhook.", "Components"),
-    "ungater": ("cli.run.ungater", "command", "Run the controller.", "Components"),
-    "agent": ("cli.run.agent", "command", "Run the agent of a node.", "Components"),
+    "webhook": ("cli.run.commands", "webhook", "Run the mutating webhook.", "Components"),
+    "ungater": ("cli.run.commands", "ungater", "Run the controller.", "Components"),
+    "agent": ("cli.run.commands", "agent", "Run the agent of a node.", "Components"),
     "version": ("cli.version", "command", "Print the versions of this command and of the server.", "Everyone"),
 }
 

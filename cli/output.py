@@ -1,7 +1,7 @@
 """How every command speaks: tables for people, JSON and YAML for programs, errors in one line, progress on stderr."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,11 +12,15 @@ from clock import SYSTEM, Clock
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 TELL_SECONDS = 15.0  # between two lines about the same work where no terminal is watched
 WIDTH = 160  # of output that goes to a file or a pipe, where no terminal tells
 # Names and messages come from files and from others: "[red]" and ":on:" in them are text. Colours are `rich.text.Text`.
 _AS_IT_IS: Final[dict[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
+
+# How a column is told by the first character of its head.
+_MARKS: Final[dict[str, dict[str, Any]]] = {">": {"justify": "right"}, "~": {"overflow": "fold"}}
 
 
 class Failure(Exception):  # noqa: N818 - it is what a person reads, not a bug
@@ -68,6 +72,27 @@ def emit(data: Any, fmt: OutputFormat, *, table: "RenderableType | None" = None)
         yaml.safe_dump(plain, sys.stdout, sort_keys=False)
     else:
         stdout().print(table)
+
+
+def plain_table(*heads: str, **options: Any) -> "Table":
+    """A table with these columns; ``options``: of a `rich.table.Table`.
+
+    The head ``>PODS`` is of numbers, which stand at the right, ``~MESSAGE`` of texts that break anywhere.
+    """
+    from rich.table import Column, Table
+
+    columns = [Column(head[1:], **_MARKS[head[0]]) if head[:1] in _MARKS else head for head in heads]
+    return Table(*columns, box=None, pad_edge=False, **options)
+
+
+def counted(count: int, what: str) -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def some(names: Sequence[str], most: int = 4, joint: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    return joint.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @contextmanager

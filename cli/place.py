@@ -1,9 +1,9 @@
 """``topogate place -f FILE``: where the pods of a manifest would go, or exactly why not."""
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -18,20 +18,20 @@ from cli.cluster.claimed_devices import Predictor
 from cli.cluster.dry_run import DryRunOutcome, rehearse
 from cli.cluster.dump import FoundObject
 from cli.cluster.manifests import NAMED, Maker, Manifest
+from cli.cluster.pod_zones import PodZone, pod_zones, zones_in_words
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
 from cli.cluster.tried import Tried, tried
+from cli.connected import connected
 from cli.explain.rendering import short
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
-from cli.reaching import INSPECT, MayNotLook, failure
+from cli.options import InstalledDomain
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, counted, emit, plain_table, stderr
+from cli.reaching import CONNECTIONS, INSPECT, MayNotLook
 from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
-from engine.kubelet.machine import NumaPlacement
-from engine.model import Policy, TopologyRequest
 from engine.reasons import Cure
-from kube.errors import KubeError
 from kube.pods import convert
 from ungater.cache.cache import Cache
 from ungater.model.conditions import timestamp
@@ -55,14 +55,6 @@ class PlaceState(StrEnum):
     ACCEPTED = "Accepted"  # by the API server; whoever asks may not see the nodes, and so not where it would go
 
 
-class ZoneShare(msgspec.Struct, frozen=True):
-    """What one pod gets in one NUMA zone; ``devices``: ids by resource, where known."""
-
-    zone: int
-    amounts: dict[str, str]
-    devices: dict[str, tuple[str, ...]]
-
-
 class OnNode(msgspec.Struct, frozen=True):
     """Pods on one node. ``zones``: of each of them, where the inside of the node is known.
 
@@ -71,7 +63,7 @@ class OnNode(msgspec.Struct, frozen=True):
 
     node: str
     pods: int
-    zones: tuple[tuple[ZoneShare, ...], ...] = ()
+    zones: tuple[tuple[PodZone, ...], ...] = ()
     devices: tuple[tuple[str, ...], ...] = ()
 
 
@@ -139,9 +131,7 @@ def command(
         list[str] | None,
         typer.Option("--cluster", metavar="FILE", help="A snapshot instead of the live cluster; repeat for more."),
     ] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
-    ] = None,
+    domain: InstalledDomain = None,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Show every domain where something waits, not the {CLOSEST} closest.")
     ] = False,
@@ -211,10 +201,8 @@ def _without_nodes(
 def _heard(
     found: Sequence[FoundObject], namespace: str | None, kubeconfig: str | None, context: str | None
 ) -> list[Tried]:
-    try:
-        return asyncio.run(tried(kubeconfig, context, namespace, found))
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+    work = partial(tried, namespace=namespace, objects=found)
+    return connected(work, kubeconfig, context, connections=CONNECTIONS)
 
 
 def report(
@@ -307,7 +295,7 @@ def _answer(
     state = PlaceState.PLACED if outcome.placed else PlaceState.PREEMPTS if outcome.victims else PlaceState.WAITS
     if state is PlaceState.WAITS and outcome.reason.traits.cure is Cure.REQUEST:
         state = PlaceState.REFUSED
-    room = tuple(_room(cache, entry)) if state is PlaceState.WAITS else ()
+    room = _room(cache, entry) if state is PlaceState.WAITS else ()
     return PlaceAnswer(
         name=name,
         kind=kind,
@@ -323,16 +311,12 @@ def _answer(
     )
 
 
-def _room(cache: Cache, entry: WorkloadEntry) -> Iterator[Room]:
-    """The domains for the pod set that is hardest to place by what it asks for: the largest one."""
-    owned = max(entry.job.pod_sets, key=lambda one: one.count)
-    if not isinstance(owned.request, ParsedRequest):
-        return
+def _room(cache: Cache, entry: WorkloadEntry) -> tuple[Room, ...]:
+    """The domains for its largest pod set, of the flavors of its queue."""
     local = cache.queues.config.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
     queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
-    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    yield from room_report.rooms(cache.state, owned.request, asked, flavors)
+    return room_report.rooms_of_entry(cache, entry, flavors)
 
 
 def _pod_sets(
@@ -358,18 +342,12 @@ def _landings(state: ClusterState, key: str, part: Assignment, predictor: Predic
     first, devices = 0, predictor.predict_devices(key, part)
     for piece in part.slices:
         nodes = tuple(
-            OnNode(
-                name, count, tuple(map(_zone_shares, state.placements(key, part.pod_set, name))), devices.get(name, ())
-            )
+            OnNode(name, count, tuple(map(pod_zones, state.placements(key, part.pod_set, name))), devices.get(name, ()))
             for name, count in piece.nodes
         )
         yield DomainPods(piece.values, piece.count, first, nodes)
         # Slices are in rank order, so the ranks of a piece follow those of the one before.
         first += piece.count
-
-
-def _zone_shares(placement: NumaPlacement) -> tuple[ZoneShare, ...]:
-    return tuple(ZoneShare(use.zone, listed(use.amounts), dict(use.devices)) for use in placement.zones)
 
 
 def _victims(cache: Cache, outcome: DryRunOutcome) -> Iterator[VictimView]:
@@ -400,7 +378,7 @@ def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
     head = f"{answer.kind} {answer.namespace}/{answer.name.partition('/')[2]}"
     yield Text.assemble(
         (head, "bold"),
-        f"  {pods} pod{'s' * (pods != 1)}" if pods else "",
+        f"  {counted(pods, 'pod')}" if pods else "",
         f", queue {answer.queue}" * bool(answer.queue),
     )
     told = answer.message
@@ -424,15 +402,9 @@ def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
 
 
 def _landing_table(one: PlacedPodSet, *, named: bool) -> Table:
-    table = Table(box=None, pad_edge=False, title=f"pod set {one.name}" if named else None, title_justify="left")
-    for level in one.levels:
-        table.add_column(short(level))
     hosts = any(len(landing.nodes) != 1 or landing.nodes[0].node != landing.values[-1] for landing in one.domains)
-    if hosts:
-        table.add_column("NODES")
-    table.add_column("PODS", justify="right")
-    if one.ranked:
-        table.add_column("RANKS")
+    heads = [*map(short, one.levels), *["NODES"] * hosts, ">PODS", *["RANKS"] * one.ranked]
+    table = plain_table(*heads, title=f"pod set {one.name}" if named else None, title_justify="left")
     before: tuple[str, ...] = ()
     for landing in one.domains[:DOMAINS]:
         cells = [v if landing.values[: i + 1] != before[: i + 1] else "" for i, v in enumerate(landing.values)]
@@ -457,27 +429,17 @@ def _zone_tables(one: PlacedPodSet) -> Iterator[Table]:
     nodes = [node for landing in one.domains for node in landing.nodes if node.zones or node.devices]
     if not nodes:
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("NODE", "POD", "ZONES", "DEVICES"):
-        table.add_column(name)
+    table = plain_table("NODE", "POD", "ZONES", "DEVICES")
     for node in nodes[:DOMAINS]:
         several = max(len(node.zones), len(node.devices))
         for at in range(several):
             zones, devices = (node.zones[at : at + 1] or ((),))[0], (node.devices[at : at + 1] or ((),))[0]
-            amounts = "; ".join(f"{zone.zone}: {_amounts(zone.amounts)}" for zone in zones)
-            known = [name for zone in zones for ids in zone.devices.values() for name in ids]
-            table.add_row("" if at else node.node, f"{at + 1} of {several}", amounts, ", ".join([*known, *devices]))
+            table.add_row("" if at else node.node, f"{at + 1} of {several}", *zones_in_words(zones, devices))
     yield table
 
 
-def _amounts(amounts: Mapping[str, str]) -> str:
-    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
-
-
 def _victim_table(victims: Sequence[VictimView]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("WOULD BE EVICTED", "PRIORITY", "RULE"):
-        table.add_column(name)
+    table = plain_table("WOULD BE EVICTED", "PRIORITY", "RULE")
     for victim in victims:
         table.add_row(victim.title, str(victim.priority), victim.reason)
     return table

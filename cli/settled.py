@@ -30,7 +30,6 @@ from crds.settings import (
 
 AGAIN_SECONDS = 1.0
 FORBIDDEN_SECONDS = 15.0  # an API server that starts knows no roles for a moment, and forbids everything meanwhile
-HELP = "Settings file; default /etc/topogate/config.yaml; where there is none, the ConfigMap topogate-config counts."
 
 log = structlog.get_logger()
 
@@ -125,10 +124,5 @@ async def _installed(kubeconfig: str | None, context: str | None, *, patient: bo
             except KubeError as error:
                 raise Failure(f"the settings in {name} cannot be read: {error}") from error
             else:
-                return _read(found, name)
-
-
-def _read(found: Mapping[str, Any], name: str) -> ReadSettings:
-    data = found.get("data") or {}
-    source = f"{name}, key {CONFIG_KEY}"
-    return read_good(data.get(CONFIG_KEY, ""), data.get(LAST_GOOD_KEY), source=source, env=os.environ)
+                data, source = found.get("data") or {}, f"{name}, key {CONFIG_KEY}"
+                return read_good(data.get(CONFIG_KEY, ""), data.get(LAST_GOOD_KEY), source=source, env=os.environ)

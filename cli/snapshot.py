@@ -16,13 +16,10 @@ import typer
 import yaml
 
 from cli.cluster.cluster_snapshot import listed
+from cli.connected import connected
 from cli.output import Context, Failure, Kubeconfig, progress, stderr
-from cli.reaching import failure
 from kube.client import Client
-from kube.errors import KubeError
-from kube.resources import Resource
 from ungater import kinds
-from ungater.kinds import AnyKind
 
 PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -59,25 +56,20 @@ def command(
 
 def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:
     """All that a snapshot holds, from the live cluster. Failure where it cannot be read."""
-    try:
-        with progress("reading the cluster"):
-            return asyncio.run(_items(kubeconfig, context))
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+    with progress("reading the cluster"):
+        return connected(_items, kubeconfig, context)
 
 
-async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
-    async with await Client.connect(kubeconfig, context) as client:
-        # Each list is consistent in itself, not with the others. A pod may be in before its node.
-        lists = [listed(client, kind, dict[str, Any]) for kind in kinds.KINDS]
-        found = zip(kinds.KINDS, await asyncio.gather(*lists), strict=True)
-    return [_typed(kind, resource, item) for kind, (resource, items) in found for item in items or ()]
-
-
-def _typed(kind: AnyKind[Any], resource: Resource, item: Json) -> Json:
-    if kind in kinds.WITHOUT_TEMPLATE:
-        item = {**item, "spec": {key: value for key, value in item.get("spec", {}).items() if key != "template"}}
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)}
+async def _items(client: Client) -> list[Json]:
+    # Each list is consistent in itself, not with the others. A pod may be in before its node.
+    lists = [listed(client, kind, dict[str, Any]) for kind in kinds.KINDS]
+    made: list[Json] = []
+    for kind, (resource, items) in zip(kinds.KINDS, await asyncio.gather(*lists), strict=True):
+        for item in items or ():
+            if kind in kinds.WITHOUT_TEMPLATE:
+                item["spec"] = {key: value for key, value in item.get("spec", {}).items() if key != "template"}
+            made.append({"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)})
+    return made
 
 
 def stripped(item: Json) -> Json:

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cli.hold import Selection, not_allowed, selected, title
-from cli.reaching import CONNECTIONS, INSPECT
+from cli.output import plain_table
+from cli.reaching import INSPECT
 from crds.constants import Keys
 from kube import objects
 from kube.client import Client
@@ -79,24 +79,22 @@ def last_word(conditions: tuple[Condition, ...] | None) -> tuple[str, str, str] 
     return None
 
 
-async def stored_jobs(kubeconfig: str | None, context: str | None, namespace: str | None, name: str) -> list[StoredJob]:
+async def stored_jobs(client: Client, *, namespace: str | None, name: str) -> list[StoredJob]:
     """The workloads of an owner (``NAME`` or ``KIND/NAME``) with their pods. Raises Failure, KubeError."""
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        where = namespace or client.connection.namespace
-        found = selected(await _workloads(client, where), Selection((name,), None, every=False), where)
-        pods = await client.list(PODS, where, type=objects.Pod)
-        return [_stored(one, _pods_of(one, pods)) for one in found]
+    where = namespace or client.connection.namespace
+    found = selected(await _workloads(client, where), Selection((name,), None, every=False), where)
+    pods = await client.list(PODS, where, type=objects.Pod)
+    return [_stored(one, _pods_of(one, pods)) for one in found]
 
 
-async def stored_queues(kubeconfig: str | None, context: str | None, namespace: str | None) -> StoredQueues:
+async def stored_queues(client: Client, *, namespace: str | None) -> StoredQueues:
     """The LocalQueues of a namespace and its jobs. Raises Failure, KubeError."""
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        where = namespace or client.connection.namespace
-        workloads = await _workloads(client, where)
-        try:
-            queues = await client.list(LOCAL_QUEUES, where, type=LocalQueue)
-        except Forbidden as error:
-            raise not_allowed(error, where, "list", "view", "LocalQueues") from error
+    where = namespace or client.connection.namespace
+    workloads = await _workloads(client, where)
+    try:
+        queues = await client.list(LOCAL_QUEUES, where, type=LocalQueue)
+    except Forbidden as error:
+        raise not_allowed(error, where, "list", "view", "LocalQueues") from error
     jobs = [_stored(one) for one in sorted(workloads, key=lambda one: one.metadata.name) if one.spec.queue_name]
     return StoredQueues(
         tuple(_queue(one) for one in sorted(queues, key=objects.key)),
@@ -140,18 +138,14 @@ def _waiting_state(workload: WorkloadObject) -> tuple[str, str, str]:
 
 
 def _pods_of(workload: WorkloadObject, pods: Sequence[objects.Pod]) -> tuple[StoredPod, ...]:
-    found = (pod for pod in pods if _is_of(pod, workload.metadata.name))
+    name = workload.metadata.name
     each = (
         StoredPod(one.metadata.name, one.status.phase, one.spec.node_name, bool(one.spec.scheduling_gates))
-        for one in found
+        for one in pods
+        # A tenant may write this annotation on pods of their own namespace, which is all that is listed here.
+        if any(key.endswith(WORKLOAD_KEY) and of == name for key, of in (one.metadata.annotations or {}).items())
     )
     return tuple(sorted(each, key=lambda pod: pod.name))
-
-
-def _is_of(pod: objects.Pod, workload: str) -> bool:
-    annotations = pod.metadata.annotations or {}
-    # A tenant may write this annotation on pods of their own namespace, which is all that is listed here.
-    return any(key.endswith(WORKLOAD_KEY) and value == workload for key, value in annotations.items())
 
 
 def _queue(one: LocalQueue) -> StoredQueue:
@@ -186,9 +180,7 @@ def _job_parts(job: StoredJob) -> Iterator[RenderableType]:
     if job.hanging:
         yield Text.assemble(("Not all of it runs", "bold yellow"), f"  {job.hanging}")
     if job.pods:
-        table = Table(box=None, pad_edge=False)
-        for name in ("POD", "PHASE", "NODE"):
-            table.add_column(name, overflow="fold")
+        table = plain_table("~POD", "~PHASE", "~NODE")
         for pod in job.pods:
             table.add_row(pod.name, "Gated" if pod.gated else pod.phase, pod.node or "-")
         yield table
@@ -199,19 +191,11 @@ def render_queues(found: StoredQueues) -> RenderableType:
     """The queues and jobs as a person reads them."""
     if not found.queues:
         return Text("there is no LocalQueue in this namespace")
-    table = Table(box=None, pad_edge=False)
-    for name in ("LOCAL QUEUE", "CLUSTER QUEUE"):
-        table.add_column(name, overflow="fold")
-    for name in ("WAITING", "ADMITTED"):
-        table.add_column(name, justify="right")
-    for name in ("USED", "NOT ACTIVE"):
-        table.add_column(name, overflow="fold")
+    table = plain_table("~LOCAL QUEUE", "~CLUSTER QUEUE", ">WAITING", ">ADMITTED", "~USED", "~NOT ACTIVE")
     for one in found.queues:
         row = (one.name, one.cluster_queue, str(one.pending), str(one.admitted), ", ".join(one.used) or "-")
         table.add_row(*row, one.inactive or "-")
-    jobs = Table(box=None, pad_edge=False)
-    for name in ("JOB", "QUEUE", "STATE", "REASON", "MESSAGE"):
-        jobs.add_column(name, overflow="fold")
+    jobs = plain_table("~JOB", "~QUEUE", "~STATE", "~REASON", "~MESSAGE")
     for job in found.jobs:
         jobs.add_row(f"{job.kind} {job.job}", job.queue, job.state, job.reason, job.message)
     return Group(table, *((Text(""), jobs) if found.jobs else ()), Text(""), Text(PART))

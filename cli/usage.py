@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import Failure, Output, OutputFormat, emit
-from cli.prometheus_options import PrometheusLabels, checked_labels, checked_url
+from cli.options import PrometheusLabels, checked_labels, checked_url
+from cli.output import Failure, Output, OutputFormat, emit, plain_table
 from clock import SYSTEM, Clock
 from kube.connection.lean_aiohttp import aiohttp
 from web.prometheus_api import PrometheusApi, PrometheusError, TimeSeries
@@ -168,10 +168,7 @@ def _render_parts(found: Usage) -> Iterator[RenderableType]:
 
 
 def _table(title: str, rows: Iterable[HeldHours]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(Text(title), overflow="fold")
-    table.add_column("RESOURCE", overflow="fold")
-    table.add_column("HOURS", justify="right")
+    table = plain_table(f"~{title}", "~RESOURCE", ">HOURS")
     for one in rows:  # texts of a Prometheus: as they are, not as markup
         table.add_row(Text(one.name), Text(one.resource), f"{one.hours:,.1f}")
     return table

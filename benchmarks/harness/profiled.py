@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _stay(_path: object, words: Sequence[str], _environment: Mapping[str, str]) -> NoReturn:
-    """Run the program that this process was to become (`cli.run.becoming`), without becoming it."""
+    """Run the program that this process was to become (`cli.run.commands`), without becoming it."""
     program, *arguments = words[words.index("-c") + 1 :]
     sys.argv = ["-c", *arguments]
     exec(program, {"__name__": "__main__"})  # noqa: S102 -- what would have been executed

@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
+from cli.connected import connected
 from cli.output import Failure, progress
-from cli.reaching import CONNECTIONS, INSPECT, MayNotLook, failure
+from cli.reaching import CONNECTIONS, INSPECT, MayNotLook
 from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
 from kube.client import Client
-from kube.errors import Forbidden, KubeError, NotFound
+from kube.errors import Forbidden, NotFound
 from kube.informer import Event, EventKind, Index
 from kube.resources import Resource
 from kube.versions import SchedulerRules, newest, scheduler_rules
@@ -87,19 +88,15 @@ def fetch(
     """
     if files:
         return dumps.read(list(files)), Settings(domain=domain) if domain else Settings(), "default"
-    try:
-        with progress("reading the cluster"):
-            dump, found, namespace = asyncio.run(_live(kubeconfig, context))
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+    with progress("reading the cluster"):
+        dump, found, namespace = connected(_live, kubeconfig, context, connections=CONNECTIONS)
     return dump, found.model_copy(update={"domain": domain}) if domain else found, namespace
 
 
-async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Settings, str]:
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        await installed.require(client)
-        dump, found = await asyncio.gather(read(client), installed.settings_with_warning(client))
-        return dump, found, client.connection.namespace
+async def _live(client: Client) -> tuple[Dump, Settings, str]:
+    await installed.require(client)
+    dump, found = await asyncio.gather(read(client), installed.settings_with_warning(client))
+    return dump, found, client.connection.namespace
 
 
 def came(one: One) -> Event[One]:

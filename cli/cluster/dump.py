@@ -24,6 +24,7 @@ from ungater.kinds import AnyKind
 
 LARGE: Final = 1 << 22  # bytes: from here on reading takes seconds
 One = TypeVar("One", bound=Object)
+Read = TypeVar("Read")
 
 
 KINDS: Final[Mapping[tuple[str, str], AnyKind[Any]]] = {  # by API group and kind
@@ -102,9 +103,13 @@ class FoundObject(msgspec.Struct, frozen=True):
         """Decode it. Failure where a field is not what it has to be, or the name is missing."""
         if not self.name:
             raise self.fail("metadata.name", "is missing: every object needs a name")
+        return self.read_body(self.body, kind)
+
+    def read_body(self, body: Any, kind: type[Read]) -> Read:
+        """Decode what was made of it. Failure where a field is not what it has to be."""
         try:
             # Through JSON, so that a file is checked as strictly as an answer of the API server.
-            return msgspec.json.decode(msgspec.json.encode(self.body), type=kind)
+            return msgspec.json.decode(msgspec.json.encode(body), type=kind)
         except msgspec.ValidationError as error:
             # msgspec appends the path to its message; the line in the file is found by that path.
             message, _, path = in_words(str(error)).partition(" - at `$")
@@ -153,22 +158,29 @@ def read(files: Sequence[str]) -> Dump:
     Raises:
         Failure: a file cannot be read, or something in it is no object.
     """
+    return taken(objects_of(files))
+
+
+def taken(found: Iterable[FoundObject]) -> Dump:
+    """The same of these objects."""
     dump = Dump()
+    for one in found:
+        dump.add(one)
+    return dump
+
+
+def objects_of(files: Sequence[str]) -> Iterator[FoundObject]:
+    """The objects of files; of large ones it is told that they are read. Raises Failure."""
     for file in files:
         # A pipe has no size before it is read.
         large = file != "-" and Path(file).is_file() and Path(file).stat().st_size > LARGE
         with progress(f"reading {file}") if large else nullcontext():
-            for found in objects_in(file):
-                dump.add(found)
-    return dump
+            yield from objects_in(file)
 
 
-def taken(bodies: Iterable[dict[str, Any]]) -> Dump:
-    """The same of objects that came from the API server."""
-    dump = Dump()
-    for body in bodies:
-        dump.add(FoundObject("the cluster", b"", 0, None, body, body["kind"]))
-    return dump
+def live_objects(bodies: Iterable[dict[str, Any]]) -> Iterator[FoundObject]:
+    """Objects that came from the API server, as if they stood in a file."""
+    return (FoundObject("the cluster", b"", 0, None, body, body["kind"]) for body in bodies)
 
 
 def objects_in(file: str) -> Iterator[FoundObject]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from engine.cluster.assignment import Assignment
 from engine.model import Amounts
 from kube import objects
 from kube.objects import Pod, controller_of
@@ -60,6 +61,13 @@ def holders(cache: Cache, nodes: Iterable[str]) -> list[ClusterHolder]:
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
 
 
+def nodes_of(assignment: Assignment) -> Iterator[str]:
+    """The nodes that it has slots on."""
+    for piece in assignment.slices:
+        for name, _ in piece.nodes:
+            yield name
+
+
 def _add_pod(cache: Cache, found: dict[str, ClusterHolder], wire: Pod) -> None:
     pod = cache.state.pods.get(objects.key(wire))
     if pod is None:
@@ -94,16 +102,9 @@ def _add_slots(cache: Cache, found: dict[str, ClusterHolder], wanted: frozenset[
     for key, parts in cache.state.workloads.items():
         entry = cache.entries.of_workload(key)
         for name, assignment in parts.items():
-            for node in _nodes(cache, key, name):
+            for node in nodes_of(assignment):
                 # Only slots that no pod has claimed: the pods were counted above.
                 left = cache.state.unclaimed_on(key, name, node) if node in wanted else 0
                 if left and entry is not None:
                     holder = found.setdefault(key, of_entry(cache, entry))
                     holder.add_slots(left, assignment.requests)
-
-
-def _nodes(cache: Cache, key: str, pod_set: str) -> Iterator[str]:
-    assignment = cache.state.workloads[key][pod_set]
-    for piece in assignment.slices:
-        for name, _ in piece.nodes:
-            yield name

@@ -121,7 +121,8 @@ def build(
     for one in local:
         queues.set_local_queue(local_queue(one))
     # A Workload without a queue is charged to no quota.
-    live = {objects.key(one): one for one in workloads if one.spec.queue_name and not _finished(one)}
+    unfinished = (one for one in workloads if not is_true(one.status.conditions, "Finished"))
+    live = {objects.key(one): one for one in unfinished if one.spec.queue_name}
     _restore(queues, state, live.values(), now)
     waiting = [key for key in live if key not in queues.entries]
     for key in waiting:
@@ -197,10 +198,6 @@ def _pod_set(wire: WorkloadPodSet, namespace: str, names: LevelNames) -> PodSet:
     level = names.level(asked.level) if asked is not None and asked.level else None
     topology = TopologyRequest(policy=policy, level=level)
     return convert.pod_set(wire.name, wire.count, template_of(wire), topology, namespace)
-
-
-def _finished(workload: WholeWorkload) -> bool:
-    return is_true(workload.status.conditions, "Finished")
 
 
 def _workload_for_order(workload: WholeWorkload) -> model.Workload:

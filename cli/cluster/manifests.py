@@ -7,7 +7,7 @@ made for them.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -23,7 +23,6 @@ from kube.pods.convert import pod_requests
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from kube.pods.templates import template_of
 from kube.pods.volumes import claims_of
-from kube.type_words import in_words
 from ungater.cache.cache import Cache
 from ungater.jobs.leaderworkerset import GROUP, NAME
 from webhook import large
@@ -39,7 +38,6 @@ NAMED: Final = frozenset({_CLAIM, _DEVICES, _TEMPLATE})  # nothing to place, but
 MOST_PODS: Final = 100_000  # of one object: more is a slip of the finger
 _SCALED: Final = {("apps", "Deployment"): "ReplicaSet", ("apps", "ReplicaSet"): "ReplicaSet"}
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 class Manifest(msgspec.Struct):
@@ -150,24 +148,24 @@ class Maker:
 
     def job(self, one: FoundObject, made: Manifest) -> None:
         """A Job."""
-        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
+        body = self._submitted(one, made)
         # As the webhook does: it reads a few fields and measures the rest.
-        job, beyond = _read(one, body, seen.ReviewedJob), large.of_object("Job", msgspec.json.encode(body))
+        job, beyond = one.read_body(body, seen.ReviewedJob), large.of_object("Job", msgspec.json.encode(body))
         decision = mutate_job(job, self._rules, beyond=beyond)
         if not _noted(made, decision):
             # In the API server's order: the webhook's patch may suspend the Job, and then its controller writes the
             # condition.
             body = self._suspended(patched(body, decision.patch))
-            made.jobs.append(_read(one, body, objects.Job))
+            made.jobs.append(one.read_body(body, objects.Job))
 
     def job_set(self, one: FoundObject, made: Manifest) -> None:
         """A JobSet: its Jobs are part of it, and come later."""
-        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
-        job_set, beyond = _read(one, body, seen.ReviewedJobSet), large.of_object("JobSet", msgspec.json.encode(body))
+        body = self._submitted(one, made)
+        job_set, beyond = one.read_body(body, seen.ReviewedJobSet), large.of_object("JobSet", msgspec.json.encode(body))
         decision = mutate_jobset(job_set, self._rules, beyond=beyond)
         if not _noted(made, decision):
             body = self._suspended(patched(body, decision.patch))
-            made.job_sets.append(_read(one, body, JobSet))
+            made.job_sets.append(one.read_body(body, JobSet))
 
     def scaled(self, one: FoundObject, made: Manifest) -> None:
         """The pods of a Deployment or ReplicaSet, all of them at once."""
@@ -185,7 +183,7 @@ class Maker:
             if not isinstance(template, dict):
                 raise one.fail(f"{path}[{number}]", "is no object")
             name = str(_mapping(one, template, "metadata", f"{path}[{number}].metadata").get("name", ""))
-            spec = _read(one, template.get("spec") or {}, objects.ClaimSpec)
+            spec = one.read_body(template.get("spec") or {}, objects.ClaimSpec)
             for at, pod in enumerate(made.pods):
                 # As the StatefulSet controller names claims: template, set, ordinal.
                 claim = f"{name}-{made.name}-{start + at}"
@@ -194,18 +192,17 @@ class Maker:
 
     def add_claim(self, one: FoundObject, made: Manifest) -> None:
         """A claim that pods of other objects may name."""
-        made.claims[f"{made.namespace}/{made.name}"] = _read(one, one.body.get("spec") or {}, objects.ClaimSpec)
+        made.claims[f"{made.namespace}/{made.name}"] = one.read_body(one.body.get("spec") or {}, objects.ClaimSpec)
 
     def template(self, one: FoundObject, made: Manifest) -> None:
         """What claims to devices are made of, for pods of other objects that name it."""
-        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
-        made.templates.append(_read(one, body, ResourceClaimTemplate))
+        made.templates.append(one.read_body(self._submitted(one, made), ResourceClaimTemplate))
 
     def device_claim(self, one: FoundObject, made: Manifest) -> None:
         """A claim to devices, for pods of other objects that name it; it has none yet, whatever its status says."""
         # An allocation in the file is the file's word; only the scheduler writes one.
-        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None), "status": {}}
-        made.device_claims.append(_read(one, body, ResourceClaim))
+        body = {**self._submitted(one, made), "status": {}}
+        made.device_claims.append(one.read_body(body, ResourceClaim))
 
     def leaders(self, one: FoundObject, made: Manifest) -> None:
         """The groups of a LeaderWorkerSet, as if all their pods came at once."""
@@ -213,7 +210,7 @@ class Maker:
             there = f"it is there already: `topogate explain leaderworkerset/{made.name}` says where its pods are"
             made.deny(f"{there}; to ask about a change of it, give it another name")
             return
-        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
+        body = self._submitted(one, made)
         path = "spec.leaderWorkerTemplate"
         spec = _mapping(one, body, "spec")
         shape = _mapping(one, spec, "leaderWorkerTemplate", path)
@@ -234,7 +231,7 @@ class Maker:
             if asks and not decision.patch and (size > 1 or role == roles[0]):
                 need = f"neither a topology request nor the label {self._keys.queue_name}"
                 made.warn(f"{path}.{role}: carries {need}: its pods are not gated and go anywhere")
-        made.leader_sets.append(_read(one, body, LeaderWorkerSet))
+        made.leader_sets.append(one.read_body(body, LeaderWorkerSet))
         for group in range(groups):
             for at in range(size):
                 labels = {NAME: made.name, GROUP: str(group), WORKER_INDEX: str(at)}
@@ -248,6 +245,10 @@ class Maker:
         self._add_pod(one, made, one.body, made.name, None, self._decide_pod(one, one.body))
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _submitted(self, one: FoundObject, made: Manifest) -> Json:
+        """The object as the API server would have it."""
+        return {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
 
     def _suspended(self, body: Json) -> Json:
         """The body with the status that its controller gives it at once."""
@@ -279,7 +280,7 @@ class Maker:
         if owner is not None and isinstance(body.get("metadata", {}), dict):
             body = {**body, "metadata": {**body.get("metadata", {}), "ownerReferences": [owner]}}
         beyond = large.of_object("Pod", msgspec.json.encode(body))
-        return mutate_pod(_read(one, body, seen.ReviewedPod), self._rules, beyond=beyond)
+        return mutate_pod(one.read_body(body, seen.ReviewedPod), self._rules, beyond=beyond)
 
     def _add_pod(
         self, one: FoundObject, made: Manifest, body: Json, name: str, owner: Json | None, decision: Decision
@@ -291,7 +292,7 @@ class Maker:
         body["status"] = {"phase": "Pending"}
         # A pod that was copied from a cluster names the node that it had. The API server takes no gated pod with one.
         body.get("spec", {}).pop("nodeName", None) if decision.patch else None
-        pod = _read(one, body, objects.Pod)
+        pod = one.read_body(body, objects.Pod)
         made.pods.append(pod)
         made.claims.update({f"{made.namespace}/{c.name}": c.template for c in claims_of(pod) if c.template is not None})
         return True
@@ -370,14 +371,6 @@ def _noted(made: Manifest, decision: Decision) -> bool:
     if decision.denied is not None:
         made.deny(decision.denied.message)
     return bool(made.denied)
-
-
-def _read(one: FoundObject, body: Json, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(msgspec.json.encode(body), type=kind)
-    except msgspec.ValidationError as error:
-        message, _, path = in_words(str(error)).partition(" - at `$")
-        raise one.fail(path.rstrip("`").lstrip("."), message) from None
 
 
 def _mapping(one: FoundObject, within: Json, name: str, path: str = "") -> Json:

@@ -13,12 +13,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.cluster.holders import ClusterHolder, holders
-from cli.cluster.room_report import Room
+from cli.cluster.holders import ClusterHolder, holders, nodes_of
+from cli.cluster.room_report import Room, listed
+from cli.output import plain_table
 from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
-from engine.quantity import format_quantity
 from engine.reasons import Cure, Reason, Short, traits_of
 from engine.results import Refusal
 from kube import objects
@@ -127,7 +127,7 @@ def _nodes(state: ClusterState, flavor: str, values: tuple[str, ...]) -> list[st
 
 
 def _view(one: ClusterHolder) -> HolderView:
-    amounts = {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount}
+    amounts = listed({name: amount for name, amount in sorted(one.amounts.items()) if amount})
     return HolderView(one.name, one.namespace, one.workload, one.priority, one.pods + one.slots, amounts, one.title)
 
 
@@ -238,19 +238,11 @@ def _foreign(cache: Cache) -> Iterator[objects.Pod]:
 
 def _victim_holders(cache: Cache, gone: set[str], outside: set[str]) -> Iterator[ClusterHolder]:
     """The victims as holders of all that they hold, the lowest priority first."""
-    names = {
-        node for key in gone for part in cache.state.assignments(key).values() for node in _nodes_of_slices(part.slices)
-    }
+    names = {node for key in gone for part in cache.state.assignments(key).values() for node in nodes_of(part)}
     names |= {cache.state.pods[key].node for key in outside}
     for one in holders(cache, names):
         if one.workload in gone or (not one.workload and one.keys & outside):
             yield one
-
-
-def _nodes_of_slices(slices: Sequence[object]) -> Iterator[str]:
-    for piece in slices:
-        for name, _ in getattr(piece, "nodes", ()):
-            yield name
 
 
 def _common_domain(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -371,9 +363,7 @@ def render(found: Relief) -> Iterator[RenderableType]:
 
 
 def _table(head: str, found: Sequence[HolderView]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in (head, "PRIORITY", "PODS", "HOLDS"):
-        table.add_column(name, justify="left" if name in {head, "HOLDS"} else "right")
+    table = plain_table(head, ">PRIORITY", ">PODS", "HOLDS")
     for one in found[:NAMED]:
         amounts = ", ".join(f"{amount} {name}" for name, amount in one.amounts.items() if name != "pods")
         ours = "" if one.workload else " (not placed by Topogate)"

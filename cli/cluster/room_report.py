@@ -1,19 +1,22 @@
 """The part of ``topogate explain`` and ``place`` about room: how many pods each domain could take, what is short."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from cli.output import counted, plain_table
 from crds.request import ParsedRequest, resolve
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import Unlabeled, helpful
-from engine.model import Amounts, PodSet
+from engine.model import Amounts, PodSet, Policy, TopologyRequest
 from engine.placement.explain import DomainFit, explain
 from engine.quantity import format_quantity
 from engine.reasons import Reason
+from ungater.cache.cache import Cache
+from ungater.model.workload_entry import WorkloadEntry
 
 CLOSEST = 10  # domains in a table, unless all are asked for
 MOST_UNLABELED = 8  # nodes in a table; JSON has them all
@@ -66,6 +69,21 @@ def rooms(
     return tuple([room for _, room in sorted(found, key=lambda one: one[0].closeness, reverse=True)])
 
 
+def rooms_of_entry(
+    cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, more: Mapping[str, int] | None = None
+) -> tuple[Room, ...]:
+    """The same for a workload: of several pod sets for the largest, which is hardest to place.
+
+    ``more``: how many pods it wants beside those it has, by pod set; the one that grows most is told of. None: all.
+    """
+    owned = max(entry.job.pod_sets, key=lambda one: one.count if more is None else more.get(one.name, 0))
+    if not isinstance(owned.request, ParsedRequest):
+        return ()
+    count = None if more is None else more[owned.name]
+    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED), count)
+    return rooms(cache.state, owned.request, asked, flavors)
+
+
 def _as_room(flavor: str, fit: DomainFit, lacking: Sequence[Unlabeled]) -> Room:
     excluded = {str(reason): nodes for reason, nodes in fit.excluded.items()}
     return Room(
@@ -93,8 +111,9 @@ def notes(found: Sequence[Room]) -> Iterator[Text]:
     lacking = [(room.flavor, one) for room in found for one in room.unlabeled]
     for flavor, one in lacking[:MOST_UNLABELED]:
         missing = ", ".join(one.missing)
-        pods = f"{one.fits} pod{'s' * (one.fits != 1)}"
-        yield Text(f"node {one.node} (flavor {flavor}) could take {pods}, but lacks the label {missing}")
+        yield Text(
+            f"node {one.node} (flavor {flavor}) could take {counted(one.fits, 'pod')}, but lacks the label {missing}"
+        )
     if len(lacking) > MOST_UNLABELED:
         yield Text(f"and {len(lacking) - MOST_UNLABELED} more such nodes; -o json has them all")
 
@@ -102,22 +121,10 @@ def notes(found: Sequence[Room]) -> Iterator[Text]:
 def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
     """The domains that come closest, at most so many (0: all), as a person reads them."""
     shown = found[:most] if most else found
-    made = Table(box=None, pad_edge=False)
     flavors = len({room.flavor for room in found}) > 1
-    if flavors:
-        made.add_column("FLAVOR")
-    made.add_column("DOMAIN")
-    made.add_column(f"FITS (OF {count})", justify="right")
-    made.add_column("NODES", justify="right")
-    made.add_column("LIMITED BY")
-    made.add_column("SHORT OF")
-    made.add_column("NODES OUT")
-    numa = any(room.misaligned for room in shown)
-    if numa:
-        made.add_column("NUMA")
-    devices = any(room.devices for room in shown)
-    if devices:
-        made.add_column("DEVICES")
+    numa, devices = any(room.misaligned for room in shown), any(room.devices for room in shown)
+    heads = ("DOMAIN", f">FITS (OF {count})", ">NODES", "LIMITED BY", "SHORT OF", "NODES OUT")
+    made = plain_table(*["FLAVOR"] * flavors, *heads, *["NUMA"] * numa, *["DEVICES"] * devices)
     for room in shown:
         missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
         out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
@@ -129,5 +136,5 @@ def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
             cells.append(room.devices)
         made.add_row(*cells)
     if more := len(found) - len(shown):
-        made.add_row(f"and {more} more domain{'s' * (more != 1)}, none of them closer; --all shows them")
+        made.add_row(f"and {counted(more, 'more domain')}, none of them closer; --all shows them")
     return made

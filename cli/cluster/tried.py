@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cli.cluster.dump import FoundObject
-from cli.reaching import CONNECTIONS
 from kube.client import Client
 from kube.errors import AlreadyExists, ApiError, KubeTimeout
 from kube.resources import KNOWN
@@ -30,15 +29,12 @@ class Tried(NamedTuple):
     unfit: bool = False
 
 
-async def tried(
-    kubeconfig: str | None, context: str | None, namespace: str | None, objects: Sequence[FoundObject]
-) -> list[Tried]:
+async def tried(client: Client, *, namespace: str | None, objects: Sequence[FoundObject]) -> list[Tried]:
     """Each of these objects. Raises KubeError."""
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        where = namespace or client.connection.namespace
-        found = [(one, str((one.body.get("metadata") or {}).get("namespace") or where)) for one in objects]
-        # `Client` bounds the calls in flight by its pool.
-        return await asyncio.gather(*(_try(client, one, own) for one, own in found))
+    where = namespace or client.connection.namespace
+    found = [(one, str((one.body.get("metadata") or {}).get("namespace") or where)) for one in objects]
+    # `Client` bounds the calls in flight by its pool.
+    return await asyncio.gather(*(_try(client, one, own) for one, own in found))
 
 
 async def _try(client: Client, one: FoundObject, namespace: str) -> Tried:

@@ -1,6 +1,5 @@
 """``topogate defrag``: which moves would free the most whole domains; ``--run`` has them made."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -13,9 +12,10 @@ from rich.text import Text
 from cli.cluster import cluster_snapshot, installed
 from cli.cluster import dump as dumps
 from cli.cluster.dump import Dump
+from cli.connected import connected
 from cli.defrag.run import Run, WantedNodes
+from cli.options import ClusterFiles
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr
-from cli.reaching import failure
 from cli.snapshot import objects_of
 from clock import SYSTEM
 from crds.constants import DEFAULT_DOMAIN
@@ -27,7 +27,6 @@ from engine.cluster.state import ClusterState
 from engine.model import Flavor, Policy, TopologyRequest
 from kube import objects
 from kube.client import Client
-from kube.errors import KubeError
 from kube.pods import convert
 from simulator.defrag import DefragPlan, Movable, defrag
 from simulator.tally import measured
@@ -105,15 +104,7 @@ def command(
         str, typer.Option(help="Topology level whose domains are to become whole. Default: the one above the nodes.")
     ] = "",
     flavor: Annotated[str, typer.Option(help="ResourceFlavor. Default: the one with most GPUs.")] = "",
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f",
-            "--cluster",
-            metavar="FILE",
-            help="A snapshot (topogate snapshot, kubectl get -o yaml) instead of the live cluster; repeat for more.",
-        ),
-    ] = None,
+    files: ClusterFiles = None,
     max_priority: Annotated[
         int | None, typer.Option(help="Leave workloads of a higher priority where they are.")
     ] = None,
@@ -130,9 +121,9 @@ def command(
     if run and (dry_run or files):
         raise Failure("--run carries out a plan for the live cluster: leave out --dry-run and -f")
     # By way of a snapshot's objects, so that budgets are in it as in a file.
-    dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
+    dump = dumps.read(files) if files else dumps.taken(dumps.live_objects(objects_of(kubeconfig, context)))
     found = report(dump, Settings(domain=domain), flavor, level, max_priority, run=run)
-    emit_plan(found, output)
+    emit(found, output, table=_table(found))
     if run and found.steps and not _carried_out(found, kubeconfig, context, timeout):
         raise Failure("not all of the plan was carried out; plan again when what is named above has changed")
 
@@ -145,16 +136,13 @@ def _carried_out(found: DefragReport, kubeconfig: str | None, context: str | Non
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)
 
-    async def carry() -> bool:
-        async with await Client.connect(kubeconfig, context) as client:
-            return await Run(client, say, SYSTEM, timeout).steps(steps)
+    async def carry(client: Client) -> bool:
+        return await Run(client, say, SYSTEM, timeout).steps(steps)
 
     try:
-        return asyncio.run(carry())
+        return connected(carry, kubeconfig, context)
     except KeyboardInterrupt:
         raise Failure("interrupted: nothing more is begun; a move that began is ended by the controller") from None
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
 
 
 def report(
@@ -287,11 +275,6 @@ def _view(flavor: str, plan: DefragPlan, found: Tenants) -> DefragReport:
     )
     left = tuple(LeftView(key, found.jobs[key], why) for key, why in sorted(found.left.items()))
     return DefragReport(flavor, plan.level, plan.domains, *plan.whole, steps, left)
-
-
-def emit_plan(found: DefragReport, output: OutputFormat) -> None:
-    """Print it."""
-    emit(found, output, table=_table(found))
 
 
 def _table(found: DefragReport) -> Group:

@@ -25,6 +25,7 @@ from cli.demo.stage import (
     WAIT_SECONDS,
     Stage,
     act,
+    make_flavor,
     make_job,
     print_paragraph,
     syntax,
@@ -34,7 +35,7 @@ from cli.install import installation, waiting
 from cli.output import Failure, messages, progress, stdout
 from cli.run.components import Components
 from clock import SYSTEM, Clock
-from crds.constants import API_VERSION, Keys
+from crds.constants import Keys
 from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import EVENTS, JOBS, RESOURCE_FLAVORS
@@ -124,7 +125,7 @@ async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
     with progress(f"making {len(FLEET)} nodes of 8 GPUs: 2 blocks, 3 racks a block, 4 hosts a rack"):
         await add_nodes(client, FLEET)
         await wait_ready(client, FLEET.node_names())
-    await client.create(RESOURCE_FLAVORS, _flavor())
+    await client.create(RESOURCE_FLAVORS, make_flavor("tas", FLEET.group))
     with progress("starting the webhook and the ungater under their own service accounts"):
         # After the flavor: until the webhook knows a level, it refuses every request.
         await asyncio.gather(components.start("webhook"), components.start("ungater"))
@@ -153,7 +154,7 @@ class _View:
         )
         print_paragraph("$ kubectl topogate place -f train.yaml --cluster machines.yaml      # 4 pods of 8 GPUs")
         syntax(f"annotations:\n  {KEYS.required[0]}: {LEVEL}")
-        answer, objects = preview([*FLEET.objects(), _flavor()], TRAIN, clock.now())
+        answer, objects = preview([*FLEET.objects(), make_flavor("tas", FLEET.group)], TRAIN, clock.now())
         stdout().print(answer)
         file = Path(self._stack.enter_context(TemporaryDirectory(prefix="topogate-"))) / "machines.json"
         file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects}))
@@ -183,11 +184,6 @@ async def _install(client: Client, webhook_url: str) -> None:
     async for _ in installation.apply(client, render.objects(options)):
         pass
     await waiting.wait_established(client, WAIT_SECONDS)
-
-
-def _flavor() -> dict[str, Any]:
-    spec = {"nodeLabels": {GROUP_LABEL: FLEET.group}, "topology": TOPOLOGY}
-    return {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "tas"}, "spec": spec}
 
 
 async def _required(stage: Stage) -> None:

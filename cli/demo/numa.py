@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, print_paragraph, syntax, until
+from cli.demo.stage import LEVEL, NAMESPACE, Stage, act, make_flavor, make_job, print_paragraph, syntax, until
 from cli.output import Failure, progress, stdout
-from crds.constants import API_VERSION, NUMA_PLACEMENT_OBSERVED, Keys
+from crds.constants import NUMA_PLACEMENT_OBSERVED, Keys
 from kube.resources import JOBS, PODS, RESOURCE_FLAVORS
 from localcluster.kubelets.fleet import Publishing
 from localcluster.nodes import GROUP_LABEL, HOSTNAME_LABEL, Fleet, add_nodes, wait_ready
@@ -67,9 +67,7 @@ async def _machines(stage: Stage) -> None:
         await asyncio.to_thread(stage.cluster.play_kubelets, Publishing(delay=FEW))
         await add_nodes(stage.client, FLEET)
         await wait_ready(stage.client, FLEET.node_names())
-        flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": TOPOLOGY}
-        body = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": GROUP}, "spec": flavor}
-        await stage.client.create(RESOURCE_FLAVORS, body)
+        await stage.client.create(RESOURCE_FLAVORS, make_flavor(GROUP, GROUP))
         for node in FLEET.node_names()[:2]:
             for number in (1, 2):
                 await stage.client.create(PODS, _serving(f"serve-{node[-2:]}-{number}", node), NAMESPACE)
@@ -100,15 +98,8 @@ def _pair(annotations: dict[str, str]) -> Json:
 
 
 async def _run_without_topogate(stage: Stage) -> list[PodRow]:
-    """Wait until the kubelets have judged every pod once, look, and remove the Job."""
-    await stage.client.create(JOBS, _pair({}), NAMESPACE)
-
-    async def judged() -> bool:
-        pods = await _list_pods(stage)
-        return len(pods) >= PODS_OF_PAIR and all(map(_is_judged, pods))
-
-    await until(judged, "the kubelets have judged the pods of Job pair")
-    rows = [_row(pod) for pod in await _list_pods(stage)]
+    """Run the Job until the kubelets have judged every pod once, and remove it."""
+    rows = await _run_pair(stage, {}, "the kubelets have judged the pods of Job pair")
     # The second Job has the same name and needs the room, so the pods have to be gone first.
     await stage.client.delete(JOBS, "pair", NAMESPACE, propagation="Background")
 
@@ -120,14 +111,19 @@ async def _run_without_topogate(stage: Stage) -> list[PodRow]:
 
 
 async def _run_with_topogate(stage: Stage, request: tuple[str, str]) -> list[PodRow]:
-    await stage.client.create(JOBS, _pair(dict([request])), NAMESPACE)
     stage.jobs.append("pair")
+    return await _run_pair(stage, dict([request]), "the pods of Job pair run")
 
-    async def placed() -> bool:
+
+async def _run_pair(stage: Stage, annotations: dict[str, str], what: str) -> list[PodRow]:
+    """Create the Job, and wait until all its pods are judged."""
+    await stage.client.create(JOBS, _pair(annotations), NAMESPACE)
+
+    async def judged() -> bool:
         pods = await _list_pods(stage)
         return len(pods) >= PODS_OF_PAIR and all(map(_is_judged, pods))
 
-    await until(placed, "the pods of Job pair run")
+    await until(judged, what)
     return [_row(pod) for pod in await _list_pods(stage)]
 
 

@@ -54,7 +54,7 @@ def preview(cluster: Sequence[Json], job: Json, now: float) -> tuple[RenderableT
 
 
 def _cache_of(cluster: Sequence[Json]) -> Cache:
-    return cluster_snapshot.cache_of(dump.taken(cluster), Settings())
+    return cluster_snapshot.cache_of(dump.taken(dump.live_objects(cluster)), Settings())
 
 
 def _as_json(body: Job | Json) -> Json:

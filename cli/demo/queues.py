@@ -4,15 +4,26 @@ import asyncio
 from typing import Any
 
 from cli.cluster import live_queues
-from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, print_paragraph, syntax, until
+from cli.demo.stage import (
+    LEVEL,
+    NAMESPACE,
+    Stage,
+    act,
+    make_flavor,
+    make_job,
+    make_object,
+    print_paragraph,
+    syntax,
+    until,
+)
 from cli.output import Failure, progress, stdout
 from cli.queues.rendering import render
 from cli.queues.report import report
-from crds.constants import API_VERSION, Keys
+from crds.constants import Keys
 from kube.objects import controller_of, is_true
 from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from kube.workloads import WorkloadObject
-from localcluster.nodes import GROUP_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
+from localcluster.nodes import RACK_LABEL, Fleet, add_nodes, wait_ready
 
 GROUP = "teams"
 FLEET = Fleet(blocks=1, racks=2, hosts=4, gpus=8, prefix="team-", group=GROUP)
@@ -40,21 +51,16 @@ async def _machines(stage: Stage) -> None:
     with progress("making the machines, their flavor, and two queues"):
         await add_nodes(stage.client, FLEET)
         await wait_ready(stage.client, FLEET.node_names())
-        flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": TOPOLOGY}
-        await stage.client.create(RESOURCE_FLAVORS, _object("ResourceFlavor", GROUP, flavor))
+        await stage.client.create(RESOURCE_FLAVORS, make_flavor(GROUP, GROUP))
         for team in ("team-a", "team-b"):
-            await stage.client.create(CLUSTER_QUEUES, _object("ClusterQueue", team, _quota()))
-            await stage.client.create(LOCAL_QUEUES, _object("LocalQueue", team, {"clusterQueue": team}), NAMESPACE)
+            await stage.client.create(CLUSTER_QUEUES, make_object("ClusterQueue", team, _quota()))
+            await stage.client.create(LOCAL_QUEUES, make_object("LocalQueue", team, {"clusterQueue": team}), NAMESPACE)
     syntax(
         "kind: ClusterQueue\nspec:\n  cohortName: research\n  resourceGroups:\n"
         f"  - coveredResources: [{GPU}, cpu]\n    flavors:\n    - name: {GROUP}\n"
         f"      resources: [{{name: {GPU}, nominalQuota: {OWN}}}, {{name: cpu, nominalQuota: {2 * OWN}}}]\n"
         "  preemption: {reclaimWithinCohort: Any}"
     )
-
-
-def _object(kind: str, name: str, spec: Json) -> Json:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def _quota() -> Json:
@@ -106,7 +112,8 @@ async def _reclaim(stage: Stage) -> None:
     rack = await _one_rack(stage, "train-b")
     await until(lambda: _are_requeued(stage, LARGE), f"{LARGE} Jobs of team-a wait again")
     # More victims than needed would be a bug of the search, and the demo says so.
-    gone = [name for name, found in (await _workloads(stage)).items() if name in SIMS and _preempted(found)]
+    told = {name: found.status for name, found in (await _workloads(stage)).items() if name in SIMS}
+    gone = [name for name, one in told.items() if is_true(one.conditions, "Preempted") and one.admission is None]
     if len(gone) != LARGE:
         raise Failure(f"{len(gone)} Jobs of team-a were preempted, and {LARGE} were enough: {', '.join(gone)}")
     await _usage(stage, "team-b", used=OWN, borrowed=0)
@@ -178,10 +185,6 @@ async def _workloads(stage: Stage) -> dict[str, WorkloadObject]:
     """By the name of the Job."""
     found = await stage.client.list(WORKLOADS, NAMESPACE, type=WorkloadObject)
     return {owner.name: one for one in found if (owner := controller_of(one.metadata)) is not None}
-
-
-def _preempted(workload: WorkloadObject) -> bool:
-    return is_true(workload.status.conditions, "Preempted") and workload.status.admission is None
 
 
 async def _evictions(stage: Stage) -> dict[str, str]:

@@ -13,11 +13,12 @@ from cli.explain.rendering import render
 from cli.explain.report import report
 from cli.output import Failure, stdout
 from clock import Clock
+from crds.constants import API_VERSION
 from kube.client import Client
 from kube.errors import NotFound
 from kube.resources import JOBS, PODS
 from localcluster import LocalCluster
-from localcluster.nodes import BLOCK_LABEL, HOSTNAME_LABEL, RACK_LABEL
+from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL
 
 NAMESPACE = "default"
 # What the Jobs of the demo ask by, and what nodes call it.
@@ -89,6 +90,16 @@ def make_job(name: str, pods: int, gpus: int, request: tuple[str, str], **spec: 
         "metadata": {"name": name, "annotations": {key: level}},
         "spec": {"parallelism": pods, "completions": pods, "template": template, **spec},
     }
+
+
+def make_object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """An object of one of Topogate's own kinds."""
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def make_flavor(name: str, group: str) -> dict[str, Any]:
+    """A ResourceFlavor of the nodes of a group, in blocks and racks."""
+    return make_object("ResourceFlavor", name, {"nodeLabels": {GROUP_LABEL: group}, "topology": TOPOLOGY})
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:

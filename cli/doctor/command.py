@@ -1,7 +1,7 @@
 """``topogate doctor``."""
 
-import asyncio
 from collections import Counter
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated
 
@@ -11,17 +11,18 @@ from rich.text import Text
 
 from cli.cluster import cluster_snapshot
 from cli.cluster.leader import absence
+from cli.connected import connected
 from cli.doctor import devices, hanging, installation, nodes, queues, unmade
 from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import HangingView
 from cli.doctor.nodes import NodesView
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
-from cli.reaching import CONNECTIONS, failure, takes_an_administrator
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, counted, emit, progress
+from cli.reaching import CONNECTIONS
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE, Keys
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Forbidden, KubeError
+from kube.errors import Forbidden
 from kube.resources import EVENTS
 from kube.told_events import ToldEvent
 from manifests.render import UNGATER
@@ -44,13 +45,9 @@ def command(
 
     The exit status is 3 where something does not work, else 0.
     """
-    try:
-        with progress("examining the cluster"):
-            found = asyncio.run(_examine(kubeconfig, context, namespace))
-    except Forbidden as error:
-        raise takes_an_administrator(error, "topogate doctor") from error
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+    with progress("examining the cluster"):
+        work = partial(_examine, namespace=namespace)
+        found = connected(work, kubeconfig, context, connections=CONNECTIONS, administrator="topogate doctor")
     # A stable sort: within a weight the order of the checks stays, causes before effects.
     found.sort(key=lambda one: list(Weight).index(one.weight))
     emit({"findings": found}, output, table=render_findings(found))
@@ -59,47 +56,46 @@ def command(
         raise typer.Exit(3)
 
 
-async def _examine(kubeconfig: str | None, context: str | None, namespace: str, clock: Clock = SYSTEM) -> list[Finding]:
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        # First, and on its own rights: a broken installation is reported even where the rest may not be read.
-        seen = await installation.look_at(client, namespace)
-        found = list(installation.judge(seen, clock.utc(), version("topogate")))
-        try:
-            dump = await cluster_snapshot.read(client)
-        except Failure as refused:
-            return [*found, unknown("nodes", str(refused), "topogate doctor, as somebody who may list these")]
-        cache = cluster_snapshot.cache_of(dump, seen.settings)
-        asked = [
-            (f"{entry.job.kind} {entry.job.key}", {**(one.template.metadata.annotations or {}), **one.wishes})
-            for entry in cache.entries.values()
-            # Wishes of finished jobs bind no kubelet.
-            if not entry.job.over
-            for one in entry.job.pod_sets
-        ]
-        placed = [
-            (_whose(cache, f"{pod.metadata.namespace}/{workload}"), pod)
-            for pod in dump.of(kinds.PODS)
-            if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain)))
-        ]
-        about = NodesView(
-            nodes=dump.of(kinds.NODES),
-            flavors=dump.of(kinds.FLAVORS),
-            topologies=dump.by_key(kinds.NODE_TOPOLOGIES),
-            flexes=dump.by_key(kinds.FLEX_TOPOS),
-            asked=asked,
-            agent=seen.agent,
-            install=seen.install_command,
-            placed=placed,
-            rules=SourceRules(seen.settings.numa_ignored_resources, seen.settings.xpu_resources),
-        )
-        held = HangingView(tuple(cache.entries.values()), dump.of(kinds.WORKLOADS), await _events(client), clock.now())
-        given = devices.given_twice(cache.state)
-        account = f"system:serviceaccount:{namespace}:{UNGATER}"
-        # Without a leader, missing Workloads follow from that, and only that is reported.
-        led = not absence(seen.lease, clock.utc())
-        unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
-        of_queues = queues.findings(cache.queues, cache.state.flavors)
-        return [*found, *nodes.findings(about), *of_queues, *given, *hanging.findings(held), *unmade_jobs]
+async def _examine(client: Client, namespace: str, clock: Clock = SYSTEM) -> list[Finding]:
+    # First, and on its own rights: a broken installation is reported even where the rest may not be read.
+    seen = await installation.look_at(client, namespace)
+    found = list(installation.judge(seen, clock.utc(), version("topogate")))
+    try:
+        dump = await cluster_snapshot.read(client)
+    except Failure as refused:
+        return [*found, unknown("nodes", str(refused), "topogate doctor, as somebody who may list these")]
+    cache = cluster_snapshot.cache_of(dump, seen.settings)
+    asked = [
+        (f"{entry.job.kind} {entry.job.key}", {**(one.template.metadata.annotations or {}), **one.wishes})
+        for entry in cache.entries.values()
+        # Wishes of finished jobs bind no kubelet.
+        if not entry.job.over
+        for one in entry.job.pod_sets
+    ]
+    placed = [
+        (_whose(cache, f"{pod.metadata.namespace}/{workload}"), pod)
+        for pod in dump.of(kinds.PODS)
+        if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain)))
+    ]
+    about = NodesView(
+        nodes=dump.of(kinds.NODES),
+        flavors=dump.of(kinds.FLAVORS),
+        topologies=dump.by_key(kinds.NODE_TOPOLOGIES),
+        flexes=dump.by_key(kinds.FLEX_TOPOS),
+        asked=asked,
+        agent=seen.agent,
+        install=seen.install_command,
+        placed=placed,
+        rules=SourceRules(seen.settings.numa_ignored_resources, seen.settings.xpu_resources),
+    )
+    held = HangingView(tuple(cache.entries.values()), dump.of(kinds.WORKLOADS), await _events(client), clock.now())
+    given = devices.given_twice(cache.state)
+    account = f"system:serviceaccount:{namespace}:{UNGATER}"
+    # Without a leader, missing Workloads follow from that, and only that is reported.
+    led = not absence(seen.lease, clock.utc())
+    unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
+    of_queues = queues.findings(cache.queues, cache.state.flavors)
+    return [*found, *nodes.findings(about), *of_queues, *given, *hanging.findings(held), *unmade_jobs]
 
 
 async def _events(client: Client) -> list[ToldEvent]:
@@ -129,5 +125,5 @@ def render_findings(found: list[Finding]) -> Group:
         lines.append(Text.assemble((f"{one.weight}: ", STYLES[one.weight]), f"{one.about}: {one.message}"))
         lines.append(Text(f"  -> {one.mend}"))
     counts = Counter(one.weight for one in found)
-    lines.append(Text(", ".join(f"{count} {weight}{'s' * (count != 1)}" for weight, count in counts.items())))
+    lines.append(Text(", ".join(counted(count, weight) for weight, count in counts.items())))
     return Group(*lines)

@@ -1,6 +1,5 @@
 """What the doctor says: a finding, how bad it is, and what mends it."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -36,8 +35,3 @@ def warning(about: str, message: str, mend: str) -> Finding:
 def unknown(about: str, message: str, mend: str) -> Finding:
     """Something could not be looked at."""
     return Finding(Weight.UNKNOWN, about, message, mend)
-
-
-def some(names: Sequence[str], most: int = 4) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

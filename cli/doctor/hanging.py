@@ -1,6 +1,6 @@
 """What was let go and does not run, and what holds room without a pod. Pure: what was read in, findings out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -58,7 +58,8 @@ def _unscheduled(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
         yield warning(about(entry), text, _mend(entry, list(refused.values())))
     if silent:
         silent.sort(key=lambda pod: pod.metadata.name)
-        text = f"{let_go.message_of_ignored(silent)} (made {duration(int(now - _made(silent, now)))} ago)"
+        made = min(moment(pod.metadata.creation_timestamp) or now for pod in silent)
+        text = f"{let_go.message_of_ignored(silent)} (made {duration(int(now - made))} ago)"
         yield warning(about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {silent[0].metadata.name}")
 
 
@@ -153,7 +154,3 @@ def _bound_at(pod: Pod, now: float) -> float:
     said = condition(pod.status.conditions, "PodScheduled")
     at = moment(said.last_transition_time) if said is not None else None
     return at or moment(pod.metadata.creation_timestamp) or now
-
-
-def _made(pods: Iterable[Pod], now: float) -> float:
-    return min(moment(pod.metadata.creation_timestamp) or now for pod in pods)

@@ -23,9 +23,10 @@ from certs.store import ROTATE, bundle_of
 from cli.cluster.installed import in_use
 from cli.cluster.leader import absence
 from cli.cluster.simulated_nodes import WEBHOOK_URL, all_simulated, install_command
-from cli.doctor.findings import Finding, error, some, unknown, warning
+from cli.doctor.findings import Finding, error, unknown, warning
 from cli.doctor.trial import FINE, TrialResult, try_webhook
 from cli.install.steps import Json, read
+from cli.output import some
 from crds.constants import NAMESPACE
 from crds.settings import CONFIG_MAP, Settings, unread_keys
 from kube import resources

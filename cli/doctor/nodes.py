@@ -69,12 +69,9 @@ def _selected(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> list[Labelle
     return [replace(node, unknown=unknown) for node in nodes if wanted <= node.labels.items()]
 
 
-def _levels(flavor: ResourceFlavor) -> tuple[str, ...]:
-    return flavor.spec.topology.levels if flavor.spec.topology is not None else ()
-
-
 def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: NodesView) -> Iterator[Finding]:
-    name, inside, levels = f"flavor {flavor.metadata.name}", _selected(flavor, nodes), _levels(flavor)
+    name, inside = f"flavor {flavor.metadata.name}", _selected(flavor, nodes)
+    levels = flavor.spec.topology.levels if flavor.spec.topology is not None else ()
     wanted = ",".join(f"{key}={value}" for key, value in (flavor.spec.node_labels or {}).items())
     if not inside:
         yield error(name, f"no node has its nodeLabels {wanted}", f"kubectl label node NODE {wanted.replace(',', ' ')}")

@@ -5,7 +5,8 @@ A LocalQueue is reported only for its own faults: that its ClusterQueue admits n
 
 from collections.abc import Collection, Iterator
 
-from cli.doctor.findings import Finding, error, some, warning
+from cli.doctor.findings import Finding, error, warning
+from cli.output import some
 from crds.spelling import meant
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, LocalQueue

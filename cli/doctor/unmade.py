@@ -6,8 +6,9 @@ Pure: what was read in, findings out. What jobs have in common makes one finding
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from cli.doctor.findings import Finding, error, some, warning
+from cli.doctor.findings import Finding, error, warning
 from cli.doctor.hanging import RECENT, USUAL, HangingView, about
+from cli.output import some
 from cli.queues.rendering import duration
 from crds.constants import Keys
 from engine.reasons import Reason

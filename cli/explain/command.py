@@ -1,19 +1,20 @@
 """``topogate explain JOB``: where a job's pods went, or why it waits and how close each domain comes."""
 
-import asyncio
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from cli.cluster.owner_names import WHOM, one_owner
 from cli.cluster.room_report import CLOSEST
+from cli.connected import connected
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
+from cli.options import InstalledDomain
 from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
-from cli.reaching import CONNECTIONS, MayNotLook, failure
+from cli.reaching import CONNECTIONS, MayNotLook
 from cli.stored import render_jobs, stored_jobs
 from kube.client import Client
-from kube.errors import KubeError
 
 
 def command(
@@ -25,9 +26,7 @@ def command(
         ),
     ],
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the owner.")] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
-    ] = None,
+    domain: InstalledDomain = None,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Show every domain, not the {CLOSEST} that come closest.")
     ] = False,
@@ -42,22 +41,19 @@ def command(
     may not look at the whole cluster, it says what is stored in your namespace.
     """
 
-    async def read_reports() -> tuple[Report, ...]:
-        async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-            return await reports(client, namespace or client.connection.namespace, job, domain=domain)
+    async def read_reports(client: Client) -> tuple[Report, ...]:
+        return await reports(client, namespace or client.connection.namespace, job, domain=domain)
 
     job = one_owner(owner)
 
     try:
-        try:
-            # Rights decide what is shown: the whole cluster first, else what is stored in one's own namespace.
-            found = asyncio.run(read_reports())
-        except MayNotLook:
-            stored = asyncio.run(stored_jobs(kubeconfig, context, namespace, job))
-            emit(stored[0] if len(stored) == 1 else {"items": stored}, output, table=render_jobs(stored))
-            return
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+        # Rights decide what is shown: the whole cluster first, else what is stored in one's own namespace.
+        found = connected(read_reports, kubeconfig, context, connections=CONNECTIONS)
+    except MayNotLook:
+        work = partial(stored_jobs, namespace=namespace, name=job)
+        stored = connected(work, kubeconfig, context, connections=CONNECTIONS)
+        emit(stored[0] if len(stored) == 1 else {"items": stored}, output, table=render_jobs(stored))
+        return
     emit(
         found[0] if len(found) == 1 else {"items": found}, output, table=render_all(found, 0 if everything else CLOSEST)
     )

@@ -8,8 +8,8 @@ from cli.cluster import dry_run, room_report
 from cli.cluster import required_evictions as reliefs
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
-from crds.request import ParsedRequest
-from engine.model import Policy, TopologyRequest
+from cli.output import counted
+from engine.model import Policy
 from queueing.cycle import elastic
 from queueing.queues.entry import growth_of
 from ungater.cache.cache import Cache
@@ -28,7 +28,7 @@ class GrowthReport(msgspec.Struct, frozen=True):
 
 def in_words(found: GrowthReport) -> str:
     """The sentence that says it, wherever it is told."""
-    pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
+    pods = f" by {counted(found.pods, 'pod')}" if found.pods else ""  # else it wants larger ones
     return f"It waits to grow{pods}: {found.message}"
 
 
@@ -60,12 +60,9 @@ def _room(
 ) -> tuple[Room, ...]:
     """The domains that its new pods may go to, the roomiest first; of several pod sets the one that grows most."""
     owned = max(entry.job.pod_sets, key=lambda one: more.get(one.name, 0))
-    if not isinstance(owned.request, ParsedRequest):
-        return ()
-    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED), more[owned.name])
-    rooms = room_report.rooms(cache.state, owned.request, asked, flavors)
+    rooms = room_report.rooms_of_entry(cache, entry, flavors, more)
     held = cache.state.assignments(entry.key).get(owned.name)
-    if held is None or not held.slices or owned.request.policy is not Policy.REQUIRED:
+    if held is None or not held.slices or owned.request is None or owned.request.policy is not Policy.REQUIRED:
         return rooms
     own = held.slices[0].values  # more pods of one that requires a level go where the others are
     return tuple([one for one in rooms if one.values == own[: len(one.values)]])

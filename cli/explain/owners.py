@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cli.cluster.owner_names import MAKES
-from cli.output import Failure
+from cli.output import Failure, some
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.resources import (
@@ -79,8 +79,8 @@ def owners_elsewhere(cache: Cache, namespace: str, kind: str, name: str) -> str:
         entry.job for entry in cache.entries.values() if entry.job.namespace != namespace and _is(entry, kind, name)
     ]
     found = sorted({(owner.namespace, f"{owner.kind} {owner.name} in {owner.namespace}") for owner in alike})
-    named_so = [f"{text} (-n {where})" for where, text in found[:NAMED]]
-    return " and ".join(named_so) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+    named_so = [f"{text} (-n {where})" for where, text in found]
+    return some(named_so, NAMED, " and ")
 
 
 def _is(entry: WorkloadEntry, kind: str, name: str) -> bool:

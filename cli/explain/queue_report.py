@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.cluster.live_queues import QueueReading, with_pods
+from cli.output import plain_table, some
 from cli.queues.rendering import duration
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
@@ -164,7 +165,8 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
             yield f"{kind} ({found.reason}): {found.message}"
     if requeue is not None and requeue.count:
         back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
-        yield f"It was put back into the queue {_times(requeue.count)}{back}."
+        times = "once" if requeue.count == 1 else f"{requeue.count} times"
+        yield f"It was put back into the queue {times}{back}."
 
 
 def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
@@ -183,9 +185,7 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
         if one != key and told.search(reading.condition(one).message)
     ]
     if behind:
-        yield f"What it needs is kept for it; behind it wait {', '.join(sorted(behind)[:NAMED])}" + (
-            f" and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
-        )
+        yield f"What it needs is kept for it; behind it wait {some(sorted(behind), NAMED)}"
         return
     # Quota that is too small for ever keeps nothing back.
     possible = any(not any(line.never for line in option.quotas) for option in options)
@@ -200,10 +200,6 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
             )
             + ", unless another one comes before it that waits for the same flavor"
         )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def render(found: QueuePlace) -> Iterator[RenderableType]:
@@ -231,12 +227,8 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
 
 
 def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("FLAVOR", "RESOURCE"):
-        table.add_column(name)
-    for name in ("WANTS", "FREE", "LACKING", "USED", "NOMINAL", "AT MOST"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    amounts = (">WANTS", ">FREE", ">LACKING", ">USED", ">NOMINAL", ">AT MOST")
+    table = plain_table("FLAVOR", "RESOURCE", *amounts, "")
     for option in options:
         for line in option.quotas:
             told = "never enough" if line.never else "borrows" if option.borrows and line.lacking == "0" else ""
@@ -250,9 +242,7 @@ def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
 
 
 def _victim_table(victims: tuple[VictimLine, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("VICTIM", "PRIORITY", ""):
-        table.add_column(name)
+    table = plain_table("VICTIM", "PRIORITY", "")
     for victim in victims:
         priority = "" if victim.priority is None else str(victim.priority)
         table.add_row(victim.job, priority, "gone" if victim.gone else "on its way out")

@@ -8,10 +8,12 @@ from rich.text import Text
 
 from cli.cluster import required_evictions as reliefs
 from cli.cluster import room_report
+from cli.cluster.pod_zones import zones_in_words
 from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
 from cli.explain.growth import GrowthReport, in_words
 from cli.explain.report import ExplainedPod, Report
+from cli.output import counted, plain_table, some
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
@@ -26,19 +28,20 @@ def render_all(results: Sequence[Report], most: int = CLOSEST) -> RenderableType
 def render(result: Report, most: int = CLOSEST) -> RenderableType:
     """The report as a person reads it, with at most so many domains for one that waits (0: all)."""
     several = len(result.pod_sets) > 1
-    what = _count_in_words(result.count)
+    what = counted(result.count, "pod")
     if not several:
         what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
     for one in result.pod_sets if several else ():
         what += (
-            f"\n  {one.name}  {_count_in_words(one.count)} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
+            f"\n  {one.name}  {counted(one.count, 'pod')} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
         )
     message = result.message
     if result.reason and result.state in {"Waiting", "Suspended", "NotManaged"}:
         message = f"{result.reason}: {message}"
+    color = {"Placed": "bold green", "Waiting": "bold yellow"}.get(result.state, "bold")
     head = Text.assemble(
         (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
-        (result.state, _color(result)), f"  {message}" if message else "",
+        (result.state, color), f"  {message}" if message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
     if result.moving:
@@ -62,7 +65,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     gated = sum(pod.gated for pod in result.without_slot)
     not_to_have_one = result.state == "NotManaged" and not gated
     if result.without_slot and result.state != "Finished" and not by_quota_alone and not not_to_have_one:
-        parts.append(Text(f"{_count_in_words(len(result.without_slot))} without a slot, {gated} of them gated"))
+        parts.append(Text(f"{counted(len(result.without_slot), 'pod')} without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)
 
@@ -79,10 +82,6 @@ def _growth(found: GrowthReport | None, most: int) -> Iterator[RenderableType]:
         yield from (Text(""), *reliefs.render(found.relief))
 
 
-def _count_in_words(count: int) -> str:
-    return f"{count} pod{'s' * (count != 1)}"
-
-
 def _each(per_pod: Mapping[str, str]) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in per_pod.items()) or "no requests"
 
@@ -96,22 +95,13 @@ def _zone_tables(result: Report) -> Iterator[RenderableType]:
     pods = [pod for domain in result.domains for pod in domain.pods if pod.zones or pod.devices]
     if not pods:
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("POD", "NODE", "ZONES", "DEVICES", "SAID BY"):
-        table.add_column(name)
+    table = plain_table("POD", "NODE", "ZONES", "DEVICES", "SAID BY")
     for pod in pods[:MOST_PODS]:
-        zones = "; ".join(f"{zone.zone}: {_list_amounts(zone.amounts)}" for zone in pod.zones)
-        known = [name for zone in pod.zones for ids in zone.devices.values() for name in ids]
-        devices = ", ".join([*known, *pod.devices])
-        table.add_row(pod.name, pod.node, zones, devices, pod.zones_from)
+        table.add_row(pod.name, pod.node, *zones_in_words(pod.zones, pod.devices), pod.zones_from)
     yield Text("")
     yield table
     if len(pods) > MOST_PODS:
         yield Text(f"and {len(pods) - MOST_PODS} more pods; -o json has them all")
-
-
-def _list_amounts(amounts: dict[str, str]) -> str:
-    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
 
 
 def _trouble_lines(result: Report) -> Iterator[RenderableType]:
@@ -128,25 +118,15 @@ def _trouble_lines(result: Report) -> Iterator[RenderableType]:
         yield Text(f"  and {len(result.machine_troubles) - MOST_TROUBLES} more nodes; -o json has them all")
 
 
-def _color(result: Report) -> str:
-    return {"Placed": "bold green", "Waiting": "bold yellow"}.get(result.state, "bold")
-
-
 def short(level: str) -> str:
     """The last part of a level's key as a column head: ``topology-rack`` -> RACK."""
     return level.rsplit("/", 1)[-1].removeprefix("topology-").upper()
 
 
 def _placement_table(result: Report) -> Table:
-    table = Table(box=None, pad_edge=False)
     several = any(domain.pod_set for domain in result.domains)
-    if several:
-        table.add_column("POD SET")
-    for level in result.levels:
-        table.add_column(short(level))
-    table.add_column("SLOTS", justify="right")
-    table.add_column("RUNNING", justify="right")
-    table.add_column("RANKS" if any(p.rank is not None for d in result.domains for p in d.pods) else "PODS")
+    members = "RANKS" if any(pod.rank is not None for domain in result.domains for pod in domain.pods) else "PODS"
+    table = plain_table(*["POD SET"] * several, *map(short, result.levels), ">SLOTS", ">RUNNING", members)
     before: tuple[str, ...] = ()
     last = ""
     for domain in result.domains:
@@ -166,7 +146,7 @@ def _members(pods: Sequence[ExplainedPod]) -> str:
     if ranks:
         return _intervals(ranks)
     names = [pod.name for pod in pods]
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    return some(names, 2)
 
 
 def _intervals(numbers: Sequence[int]) -> str:

@@ -10,8 +10,9 @@ from cli.cluster import required_evictions as reliefs
 from cli.cluster.claimed_devices import HeldDevices
 from cli.cluster.dump import Dump
 from cli.cluster.owner_names import parse_owner
+from cli.cluster.pod_zones import PodZone, pod_zones
 from cli.cluster.required_evictions import Relief
-from cli.cluster.room_report import Room
+from cli.cluster.room_report import Room, listed
 from cli.explain import owners, queue_report
 from cli.explain.growth import GrowthReport, growth
 from cli.explain.last_warning import last_warning
@@ -23,8 +24,6 @@ from clock import SYSTEM, Clock
 from crds.constants import JOB_CONTROLLER, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
 from crds.request import ParsedRequest
-from engine.model import Policy, TopologyRequest
-from engine.quantity import format_quantity
 from engine.reasons import Reason, traits_of
 from kube import objects
 from kube.client import Client
@@ -52,14 +51,6 @@ NO_WORKLOAD = (
     "it has no Workload yet: `topogate doctor` says whether the controller runs, and the controller's log why it makes "
     "none"
 )
-
-
-class PodZone(msgspec.Struct, frozen=True):
-    """What a pod has in one NUMA zone; ``devices``: ids by resource, where known."""
-
-    zone: int
-    amounts: dict[str, str]
-    devices: dict[str, tuple[str, ...]]
 
 
 class ExplainedPod(msgspec.Struct, frozen=True):
@@ -230,7 +221,7 @@ def _report(
         policy=str(request.policy) if request else "",
         level=(request.level or "") if request else "",
         count=owner.count,
-        per_pod=_amounts(convert.pod_requests(pod_set.template.spec)),
+        per_pod=listed(convert.pod_requests(pod_set.template.spec)),
         levels=slots.levels if slots else (),
         flavor=slots.flavor if slots else "",
         domains=domains,
@@ -269,7 +260,7 @@ def _asked_pod_set(pod_set: PodSetView) -> AskedPodSet:
     return AskedPodSet(
         name=pod_set.name,
         count=pod_set.count,
-        per_pod=_amounts(convert.pod_requests(pod_set.template.spec)),
+        per_pod=listed(convert.pod_requests(pod_set.template.spec)),
         policy=str(request.policy) if request else "",
         level=(request.level or "") if request else "",
     )
@@ -304,7 +295,7 @@ def _room_and_relief(
     if entry is None:
         return (), None
     dry_run.enqueue_entry(cache, entry, now)
-    room = _room(cache, entry, flavors)
+    room = room_report.rooms_of_entry(cache, entry, flavors)
     return room, reliefs.relief(cache, entry, reason, room)
 
 
@@ -409,22 +400,5 @@ def _zones_of_pod(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
     for key, source in ((NUMA_PLACEMENT_OBSERVED, "observed"), (NUMA_PLACEMENT_PREDICTED, "predicted")):
         placement = decode(annotations[key]) if key in annotations else None
         if placement is not None:
-            zones = (PodZone(use.zone, _amounts(use.amounts), dict(use.devices)) for use in placement.zones)
-            return tuple(zones), source
+            return pod_zones(placement), source
     return (), ""
-
-
-def _room(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None) -> tuple[Room, ...]:
-    """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any.
-
-    Of several pod sets the largest is told of.
-    """
-    owned = max(entry.job.pod_sets, key=lambda one: one.count)
-    if not isinstance(owned.request, ParsedRequest):
-        return ()
-    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    return room_report.rooms(cache.state, owned.request, asked, flavors)
-
-
-def _amounts(amounts: dict[str, int]) -> dict[str, str]:
-    return {name: format_quantity(name, amount) for name, amount in amounts.items()}

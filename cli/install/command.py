@@ -2,25 +2,24 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.table import Table
 
 from cli.cluster.simulated_nodes import install_command, require_nodes_that_run_pods
+from cli.connected import connected
 from cli.install import flavor as flavors
 from cli.install import installation, left_objects, printing, removal, waiting
 from cli.install.installation import Requested
 from cli.install.left_objects import Left
 from cli.install.steps import InstallStep
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
-from cli.reaching import failure, takes_an_administrator
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, plain_table, progress, stderr, stdout
 from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from crds.settings import CONFIG_MAP
 from kube.client import Client
-from kube.errors import Forbidden, KubeError
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, NAMESPACES, Resource
 from manifests import render
 
@@ -133,9 +132,8 @@ def install(
     if output is not OutputFormat.TABLE:
         _print_objects(_described(wish, site, kubeconfig, context), output)
         return
-    _with_client(
-        lambda client: _install(client, wish, site, timeout if wait else 0.0, dry_run=dry_run), kubeconfig, context
-    )
+    work = partial(_install, wish=wish, site=site, seconds=timeout if wait else 0.0, dry_run=dry_run)
+    connected(work, kubeconfig, context, administrator="topogate install")
 
 
 class _Site(NamedTuple):
@@ -146,7 +144,7 @@ class _Site(NamedTuple):
     nodes: dict[str, str]
 
 
-async def _install(client: Client, wish: Requested, site: _Site, seconds: float, *, dry_run: bool) -> None:
+async def _install(client: Client, *, wish: Requested, site: _Site, seconds: float, dry_run: bool) -> None:
     """``seconds``: for how long its pods are waited for; 0: not at all."""
     options = await installation.plan(client, wish)
     if (seconds or dry_run) and not wish.webhook_url:
@@ -171,12 +169,9 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     if wish.webhook_url:
         # Removed only after the new objects are there: what is left over is harmless, what is missing is not.
         await _show(installation.remove_components(client, options))
-    if wish.agent is False:
-        await _show(installation.remove_agent(client, options))
-    if wish.kueue is False:
-        await _show(installation.remove_kueue(client, options))
-    if wish.metrics_authentication is False:
-        await _show(installation.remove_metrics_authentication(client, options))
+    for part in ("agent", "kueue", "metrics_authentication"):
+        if getattr(wish, part) is False:
+            await _show(installation.remove_part(client, options, part))
     with progress("Waiting for the API server to serve the kinds"):
         # Even with --no-wait: the flavor below is of a kind that the API server has to serve first.
         await waiting.wait_established(client, seconds or WAIT_SECONDS)
@@ -214,7 +209,7 @@ def _described(wish: Requested, site: _Site, kubeconfig: str | None, context: st
     async def add(client: Client) -> None:
         objects.append((await flavors.planned(client, *site))[1])
 
-    _with_client(add, kubeconfig, context)
+    connected(add, kubeconfig, context, administrator="topogate install")
     return objects
 
 
@@ -259,7 +254,7 @@ def uninstall(
             ungated = [pod async for pod in removal.ungate(client, options.domain, left.gated_pods if ungate else [])]
         _report(steps, left, ungated, output, ungate=bool(ungated))
 
-    _with_client(run, kubeconfig, context, "topogate uninstall")
+    connected(run, kubeconfig, context, administrator="topogate uninstall")
 
 
 def _check_place(out_of_cluster: bool, webhook_url: str) -> None:
@@ -267,24 +262,6 @@ def _check_place(out_of_cluster: bool, webhook_url: str) -> None:
         raise Failure("--out-of-cluster and --webhook-url https://HOST:PORT come together")
     if webhook_url and not webhook_url.startswith("https://"):
         raise Failure(f"--webhook-url {webhook_url}: expected https://HOST:PORT; the API server calls nothing else")
-
-
-def _with_client(
-    run: Callable[[Client], Coroutine[Any, Any, None]],
-    kubeconfig: str | None,
-    context: str | None,
-    command: str = "topogate install",
-) -> None:
-    async def connected() -> None:
-        async with await Client.connect(kubeconfig, context) as client:
-            await run(client)
-
-    try:
-        asyncio.run(connected())
-    except Forbidden as error:
-        raise takes_an_administrator(error, command) from error
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
 
 
 async def _show(steps: AsyncIterator[InstallStep]) -> None:
@@ -358,7 +335,7 @@ def _report(
     if output is not OutputFormat.TABLE:
         emit({"objects": steps, "left": left, "ungated": ungated}, output)
         return
-    table = Table("KIND", "NAME", "NAMESPACE", "", box=None, pad_edge=False)
+    table = plain_table("KIND", "NAME", "NAMESPACE", "")
     for step in steps:
         table.add_row(step.kind, step.name, step.namespace, f"{step.outcome}{' (dry run)' * step.dry_run}")
     stdout().print(table if steps else "Nothing of Topogate was found.")

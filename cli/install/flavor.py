@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from cli.cluster import installed
 from cli.install import installation
 from cli.install.steps import InstallStep
-from cli.output import Failure
+from cli.output import Failure, plain_table
 from cli.topology.choice import LevelChoice, check, choose
 from cli.topology.survey import Labelled, labelled, with_verb
 from crds.constants import API_VERSION
@@ -143,9 +142,9 @@ def _free_words(flavors: Sequence[ResourceFlavor], name: str, choice: LevelChoic
 def render_flavor(choice: LevelChoice, body: Mapping[str, Any]) -> Group:
     """What was found, for a person; ``body``: the flavor that is made of it."""
     flavor, words = body["metadata"]["name"], body["spec"]["topology"]["names"]
-    table = Table(box=None, pad_edge=False)
-    for name in ("LEVEL", "ASK FOR IT BY", "NODES", "DOMAINS", "NODES A DOMAIN"):
-        table.add_column(name, justify="left" if name in {"LEVEL", "ASK FOR IT BY"} else "right", no_wrap=True)
+    table = plain_table("LEVEL", "ASK FOR IT BY", ">NODES", ">DOMAINS", ">NODES A DOMAIN")
+    for column in table.columns:
+        column.no_wrap = True
     for level, found, domains in zip(choice.levels, choice.found, choice.domains, strict=True):
         names = ", ".join(name for name in level.names if name in words)
         table.add_row(level.key, names, f"{found.carried}/{found.nodes}", str(len(domains.values)), domains.sizes)

@@ -45,7 +45,8 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
 
     Raises Failure: the wish is not valid, differs in domain from what is installed, or meets Kueue in its own domain.
     """
-    settings = _settings({key: text for key, text in _asked_settings(wish).items() if text})
+    asked = {"domain": wish.domain, "namespace": wish.namespace, "webhookUrl": wish.webhook_url}
+    settings = _settings({key: text for key, text in asked.items() if text})
     if client:
         # Cluster-wide objects have fixed names: a second namespace would take them from the first.
         await _only_there(client, settings.namespace)
@@ -100,7 +101,8 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
                 )  # somebody made it for us, and looks after its labels
                 continue
             before = await _settled(client, resource, name, namespace)
-            if dry_run and before is None and await _lacks_namespace(client, namespace):
+            absent = dry_run and before is None and bool(namespace)
+            if absent and await read(client, resources.NAMESPACES, namespace, "") is None:
                 outcome: Outcome = "created"  # what lies in a namespace that a dry run does not make cannot be tried
             else:
                 result = await client.apply(resource, obj, field_manager=FIELD_MANAGER, dry_run=dry_run)
@@ -124,28 +126,14 @@ async def remove_components(client: Client, options: render.InstallOptions) -> A
             yield step
 
 
-def remove_agent(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
-    """Delete the agent and all that is its own; what it published stays until its nodes go."""
-    return _remove_part(client, replace(options, agent=False), replace(options, agent=True))
+async def remove_part(client: Client, options: render.InstallOptions, part: str) -> AsyncIterator[InstallStep]:
+    """Delete an optional part and all that is its own; what the agent published stays until its nodes go.
 
-
-def remove_kueue(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
-    """Take away the right to answer Kueue's checks."""
-    return _remove_part(client, replace(options, kueue=False), replace(options, kueue=True))
-
-
-def remove_metrics_authentication(client: Client, options: render.InstallOptions) -> AsyncIterator[InstallStep]:
-    """Take away the right to ask whose token it was."""
-    without = replace(options, metrics_authentication=False)
-    return _remove_part(client, without, replace(options, metrics_authentication=True))
-
-
-async def _remove_part(
-    client: Client, without: render.InstallOptions, whole: render.InstallOptions
-) -> AsyncIterator[InstallStep]:
-    others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(without)}
+    ``part``: the option that has it installed: agent, kueue, metrics_authentication.
+    """
+    others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(replace(options, **{part: False}))}
     # Backwards: bindings and workloads go before the accounts and namespaces that they need.
-    for obj in reversed(render.objects(whole)):
+    for obj in reversed(render.objects(replace(options, **{part: True}))):
         if (obj["kind"], obj["metadata"]["name"]) not in others and (step := await delete(client, obj)):
             yield step
 
@@ -182,10 +170,6 @@ async def _only_there(client: Client, namespace: str) -> None:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _asked_settings(wish: Requested) -> Json:
-    return {"domain": wish.domain, "namespace": wish.namespace, "webhookUrl": wish.webhook_url}
-
-
 def _settings(values: Json) -> Settings:
     try:
         return from_mapping(values, source="command line")
@@ -208,7 +192,8 @@ def _parsed(config: str, namespace: str) -> Settings:
 
 def _config(existing: str, options: render.InstallOptions) -> str:
     """The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept."""
-    text = existing or _base_config(options)
+    base = (obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
+    text = existing or str(next(base)["data"][CONFIG_KEY])
     values = yaml.safe_load(text) or {}
     # A URL that is not asked for this time goes: the components run in the cluster again.
     wanted = {key: value for key, value in values.items() if key != "webhookUrl"}
@@ -217,11 +202,6 @@ def _config(existing: str, options: render.InstallOptions) -> str:
         wanted["webhookUrl"] = options.webhook_url
     # Equal values leave the text alone, with an administrator's comments in it.
     return text if wanted == values else yaml.safe_dump(wanted, sort_keys=False)
-
-
-def _base_config(options: render.InstallOptions) -> str:
-    found = next(obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
-    return str(found["data"][CONFIG_KEY])
 
 
 async def _has_agent(client: Client, namespace: str) -> bool:
@@ -242,10 +222,6 @@ async def _settled(client: Client, resource: Resource, name: str, namespace: str
     """The object as it is; one that is being deleted is waited for, since applying it would not keep it."""
     await wait_gone(client, [(resource, name, namespace)], only_terminating=True)
     return await read(client, resource, name, namespace)
-
-
-async def _lacks_namespace(client: Client, namespace: str) -> bool:
-    return bool(namespace) and await read(client, resources.NAMESPACES, namespace, "") is None
 
 
 def _compare(before: Json | None, after: Json) -> Outcome:

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
+from cli.output import counted
 from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from kube import resources
 from kube.client import Client
@@ -134,14 +135,14 @@ async def left_behind(client: Client, domain: str) -> Left:
 def lines(left: Left, *, ungated: bool, before: bool = False) -> Iterator[str]:
     """What a person must know and do about what is left, or (``before``) about what will be."""
     if left.gated_pods and ungated and before:
-        yield f"{_counted(left.gated_pods, 'pod')} behind the gate will run anywhere."
+        yield f"{counted(len(left.gated_pods), 'pod')} behind the gate will run anywhere."
     elif left.gated_pods and not ungated:
-        pods, removes = _counted(left.gated_pods, "pod"), "would remove" if before else "removes"
+        pods, removes = counted(len(left.gated_pods), "pod"), "would remove" if before else "removes"
         yield f"{pods} behind the gate, which nothing {removes} any more, so without --ungate they wait for ever:"
         yield from _list_names(left.gated_pods)
         yield "`topogate uninstall --ungate` lets them run anywhere; or delete their jobs."
     if left.suspended:
-        jobs, resumes = _counted(left.suspended, "job"), "would resume" if before else "resumes"
+        jobs, resumes = counted(len(left.suspended), "job"), "would resume" if before else "resumes"
         when = "After the uninstall, resume" if before else "Resume"
         yield f"{jobs} in a queue, suspended, which nothing {resumes} any more. {when} each, to run anywhere, with:"
         yield from _list_names([one.resume(left.gate) for one in left.suspended])
@@ -150,17 +151,13 @@ def lines(left: Left, *, ungated: bool, before: bool = False) -> Iterator[str]:
     for names, kind in ((left.gating_jobs, "Job"), (left.gating_jobsets, "JobSet")):
         if names:
             when = "after the uninstall" if before else "from now on"
-            jobs = _counted(names, f"unfinished {kind}")
+            jobs = counted(len(names), f"unfinished {kind}")
             yield f"{jobs} whose pods, if created {when}, would wait for ever at the gate:"
             yield from _list_names(names)
             yield (
                 f"Pods that run already go on. Create each {kind} again without a topology request, or let such pods "
                 "run with `topogate uninstall --ungate`."
             )
-
-
-def _counted(names: Sequence[object], what: str) -> str:
-    return f"{len(names)} {what}{'s' * (len(names) != 1)}"
 
 
 def _list_names(names: Sequence[str]) -> Iterator[str]:

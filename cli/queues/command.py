@@ -1,18 +1,18 @@
 """``topogate queues``: who waits where, in which place, for what; and how much of each quota is used."""
 
-import asyncio
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from cli.cluster import installed, live_queues
+from cli.connected import connected
 from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
 from cli.queues.rendering import render
 from cli.queues.report import QueuesReport, report
-from cli.reaching import CONNECTIONS, MayNotLook, failure
+from cli.reaching import CONNECTIONS, MayNotLook
 from cli.stored import render_queues, stored_queues
 from kube.client import Client
-from kube.errors import KubeError
 from ungater.cache.rules import queue_rules
 
 
@@ -33,22 +33,18 @@ def command(
     namespace.
     """
 
-    async def read_report() -> QueuesReport:
-        async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-            rules = queue_rules(await installed.settings_with_warning(client))
-            reading = await live_queues.read(client, rules)
-            return report(reading, None if every else namespace or client.connection.namespace, name)
+    async def read_report(client: Client) -> QueuesReport:
+        rules = queue_rules(await installed.settings_with_warning(client))
+        reading = await live_queues.read(client, rules)
+        return report(reading, None if every else namespace or client.connection.namespace, name)
 
     try:
-        try:
-            result = asyncio.run(read_report())
-        except MayNotLook:
-            # A tenant's own namespace is no answer to a question about the cluster or a named queue.
-            if every or name:
-                raise
-            stored = asyncio.run(stored_queues(kubeconfig, context, namespace))
-            emit(stored, output, table=render_queues(stored))
-            return
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+        result = connected(read_report, kubeconfig, context, connections=CONNECTIONS)
+    except MayNotLook:
+        # A tenant's own namespace is no answer to a question about the cluster or a named queue.
+        if every or name:
+            raise
+        stored = connected(partial(stored_queues, namespace=namespace), kubeconfig, context, connections=CONNECTIONS)
+        emit(stored, output, table=render_queues(stored))
+        return
     emit(result, output, table=render(result))

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cli.output import plain_table
 from cli.queues.report import CohortView, QueuesReport, QueueView, WaitingWorkload
 from engine.quantity import readable
 
@@ -51,12 +52,8 @@ def _render_queue(view: QueueView) -> Iterator[RenderableType]:
 
 
 def _quota_table(view: QueueView) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("FLAVOR", "RESOURCE"):
-        table.add_column(name)
-    shared = ("BORROWED", "MAY BORROW", "LENDS") if view.cohort else ()
-    for name in ("USED", "NOMINAL", "FREE", *shared):
-        table.add_column(name, justify="right")
+    shared = (">BORROWED", ">MAY BORROW", ">LENDS") if view.cohort else ()
+    table = plain_table("FLAVOR", "RESOURCE", ">USED", ">NOMINAL", ">FREE", *shared)
     for use in view.quotas:
         used, nominal, free, borrowed = (
             readable(use.resource, amount) for amount in (use.used, use.nominal, use.free, use.borrowed)
@@ -70,11 +67,7 @@ def _quota_table(view: QueueView) -> Table:
 
 def _uses_table(view: QueueView) -> Table:
     """Who holds how much, by LocalQueue: one alone holds what the cluster queue does."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("LOCAL QUEUE", overflow="fold")
-    for name in ("WAITING", "LONGEST WAIT", "ADMITTED"):
-        table.add_column(name, justify="right")
-    table.add_column("USED", overflow="fold")
+    table = plain_table("~LOCAL QUEUE", ">WAITING", ">LONGEST WAIT", ">ADMITTED", "~USED")
     for one in view.uses:
         wait = "-" if one.longest_wait_seconds is None else duration(one.longest_wait_seconds)
         used = ", ".join(
@@ -86,14 +79,7 @@ def _uses_table(view: QueueView) -> Table:
 
 def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:
     """Who waits, in order."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("PLACE", justify="right")
-    table.add_column("JOB", overflow="fold")
-    table.add_column("QUEUE")
-    table.add_column("PRIORITY", justify="right")
-    table.add_column("AGE", justify="right")
-    for name in ("WANTS", "REASON", "WAITS FOR"):
-        table.add_column(name, overflow="fold")
+    table = plain_table(">PLACE", "~JOB", "QUEUE", ">PRIORITY", ">AGE", "~WANTS", "~REASON", "~WAITS FOR")
     for one in waiting:
         namespace, _, queue = one.local_queue.partition("/")
         wants = ", ".join(
@@ -107,12 +93,7 @@ def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:
 
 def _render_cohort(cohort: CohortView) -> Iterator[RenderableType]:
     yield Text(f"Cohort {cohort.name}", "bold")
-    table = Table(box=None, pad_edge=False)
-    for name in ("FLAVOR", "RESOURCE"):
-        table.add_column(name)
-    for name in ("USED", "NOMINAL"):
-        table.add_column(name, justify="right")
-    table.add_column("BY QUEUE")
+    table = plain_table("FLAVOR", "RESOURCE", ">USED", ">NOMINAL", "BY QUEUE")
     for use in cohort.quotas:
         shares = (
             f"{one.queue} {readable(use.resource, one.used)} of {readable(use.resource, one.nominal)}"

@@ -6,7 +6,7 @@ import msgspec
 
 from cli.cluster import live_queues
 from cli.cluster.live_queues import QueueReading, owner_name
-from cli.output import Failure
+from cli.output import Failure, counted
 from crds.spelling import meant
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -306,8 +306,7 @@ def _summarize_reason(reading: QueueReading, key: str, reason: str, message: str
         return f"quota: lacks {lacking}"
     nomination = reading.workloads[key].status.nomination
     if nomination is not None and reason == Reason.PREEMPTING:
-        count = len(nomination.victims)
-        return f"{count} evicted workload{'s' * (count != 1)} to be gone"
+        return f"{counted(len(nomination.victims), 'evicted workload')} to be gone"
     begin = message.partition(": ")[0]
     return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
 

@@ -4,28 +4,22 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
+from cli.option_groups import with_groups
 from cli.output import Failure, stderr
-from cli.simulate import options as given
+from cli.simulate.options import Generation, Made, Queues, Servers, teams
 from cli.simulate.trace import write
-from simulator.generate import MIXES, JobMix, generate
 
 
+@with_groups
 def command(
-    count: given.Count = 2000,
-    seed: given.Seed = 1,
-    span: given.Span = "30d",
-    load: given.Load = 0.85,
-    mix: given.Mix = JobMix.TRAINING,
-    queues: given.Queues = 1,
-    blocks: given.Blocks = 4,
-    racks: given.Racks = 4,
-    hosts: given.Hosts = 8,
-    gpus: given.Gpus = 8,
-    cpu: given.Cpu = "96",
-    memory: given.Memory = "768Gi",
-    machine: given.Machine = "",
+    *,
+    count: Annotated[int, typer.Option("--jobs", min=1, max=1_000_000, help="How many jobs to generate.")] = 2000,
+    generation: Generation,
+    queues: Queues = 1,
+    servers: Servers,
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Where to; - is stdout.")] = "-",
 ) -> None:
     """Write the jobs of a month or so as a trace (CSV), to look at, change, and simulate.
@@ -33,16 +27,7 @@ def command(
     Sizes, durations, arrivals, priorities and wishes follow what clusters for machine learning see: docs/simulate.md.
     Describe the cluster that they are for, because their durations are scaled to the load that they make there.
     """
-    made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, "")
-    found = generate(
-        made.site(),
-        count,
-        seed,
-        span=given.time_of("--span", span),
-        load=load,
-        queues=given.teams(queues),
-        mix=MIXES[mix],
-    )
+    found = generation.jobs(Made(**msgspec.structs.asdict(servers)).site(), count, teams(queues))
     if out == "-":
         write(found, sys.stdout)
         return

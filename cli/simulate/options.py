@@ -1,102 +1,93 @@
 """Options that the commands under ``topogate simulate`` share, and the cluster that they describe."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 import typer
 
+from cli.machine_options import check_machine
+from cli.option_groups import OptionGroup
 from cli.output import Failure
 from cli.simulate.trace import GPU, seconds
 from engine import quantity
 from engine.cluster.levels import path_of
 from engine.model import HOSTNAME_LABEL, Amounts
-from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
+from localcluster.kubelets.specs import EXAMPLE
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
-from simulator.generate import JobMix, JobSite
-from simulator.model import SimulatedCluster
+from simulator.generate import MIXES, JobMix, JobSite, generate
+from simulator.model import SimulatedCluster, SimulatedJob
 
 UNITS: Final = 8  # parts that a server without GPUs is shared in
 SPARE: Final = 8  # one part in so many of a node's CPU and memory is left to what else runs there
-MADE: Final = "A generated cluster"
 
-Blocks = Annotated[int, typer.Option(min=1, help="Blocks.", rich_help_panel=MADE)]
-Racks = Annotated[int, typer.Option(min=1, help="Racks in each block.", rich_help_panel=MADE)]
-Hosts = Annotated[int, typer.Option(min=1, help="Servers in each rack.", rich_help_panel=MADE)]
-Gpus = Annotated[int, typer.Option(min=0, help="GPUs (nvidia.com/gpu) of each server.", rich_help_panel=MADE)]
-Cpu = Annotated[str, typer.Option(help="CPUs of each server.", rich_help_panel=MADE)]
-Memory = Annotated[str, typer.Option(help="Memory of each server.", rich_help_panel=MADE)]
-Machine = Annotated[
-    str,
-    typer.Option(
-        metavar="MACHINE",
-        help=f"Give each server an inside, such as '{EXAMPLE}'; it decides CPUs, memory and GPUs, and its kubelet"
-        " refuses pods as a real one would.",
-        rich_help_panel=MADE,
-    ),
-]
-Kubelet = Annotated[
-    str,
-    typer.Option(
-        metavar="KUBELET",
-        help="How that kubelet is set, such as 'single-numa-node, pod'. Default: restricted, container.",
-        rich_help_panel=MADE,
-    ),
-]
-Count = Annotated[int, typer.Option("--jobs", min=1, max=1_000_000, help="How many jobs to generate.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same jobs and the same results.")]
-Span = Annotated[str, typer.Option(metavar="TIME", help="Within which time generated jobs arrive: 12h, 30d.")]
-Load = Annotated[
-    float, typer.Option(min=0.01, max=10, help="Work of the generated jobs, in relation to what the cluster can do.")
-]
-Mix = Annotated[
-    JobMix, typer.Option(help="What jobs are generated: docs/simulate.md tells the sizes and durations of each mix.")
-]
 Queues = Annotated[
     int, typer.Option(min=1, max=1000, help="Share the cluster among so many queues of one cohort (team-1, ...).")
 ]
 
 
-class Made(msgspec.Struct, frozen=True):
-    """A generated cluster, as the options say it. Failure where they make no sense."""
+class Generation(OptionGroup, frozen=True):
+    """Which jobs are generated."""
 
-    blocks: int
-    racks: int
-    hosts: int
-    gpus: int
-    cpu: str
-    memory: str
-    machine: str
-    kubelet: str
+    seed: Annotated[int, typer.Option(help="The same seed gives the same jobs and the same results.")] = 1
+    span: Annotated[str, typer.Option(metavar="TIME", help="Within which time generated jobs arrive: 12h, 30d.")] = (
+        "30d"
+    )
+    load: Annotated[
+        float,
+        typer.Option(min=0.01, max=10, help="Work of the generated jobs, in relation to what the cluster can do."),
+    ] = 0.85
+    mix: Annotated[
+        JobMix,
+        typer.Option(help="What jobs are generated: docs/simulate.md tells the sizes and durations of each mix."),
+    ] = JobMix.TRAINING
+
+    def jobs(self, site: JobSite, count: int, queues: Sequence[str]) -> tuple[SimulatedJob, ...]:
+        """So many. Failure where the span is no time."""
+        span = time_of("--span", self.span)
+        return generate(site, count, self.seed, span=span, load=self.load, queues=queues, mix=MIXES[self.mix])
+
+
+class Servers(OptionGroup, frozen=True):
+    """A cluster that is generated, as the options say it."""
+
+    blocks: Annotated[int, typer.Option(min=1, help="Blocks.")] = 4
+    racks: Annotated[int, typer.Option(min=1, help="Racks in each block.")] = 4
+    hosts: Annotated[int, typer.Option(min=1, help="Servers in each rack.")] = 8
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs (nvidia.com/gpu) of each server.")] = 8
+    cpu: Annotated[str, typer.Option(help="CPUs of each server.")] = "96"
+    memory: Annotated[str, typer.Option(help="Memory of each server.")] = "768Gi"
+    machine: Annotated[
+        str,
+        typer.Option(
+            metavar="MACHINE",
+            help=f"Give each server an inside, such as '{EXAMPLE}'; it decides CPUs, memory and GPUs, and its kubelet"
+            " refuses pods as a real one would.",
+        ),
+    ] = ""
+
+
+class Made(Servers, frozen=True):
+    """The same with the settings of its kubelets. Failure where they make no sense."""
+
+    kubelet: Annotated[
+        str,
+        typer.Option(
+            metavar="KUBELET",
+            help="How that kubelet is set, such as 'single-numa-node, pod'. Default: restricted, container.",
+        ),
+    ] = ""
 
     def fleet(self) -> Fleet:
         """Its nodes."""
-        if self.kubelet and not self.machine:
-            raise Failure(f"--kubelet {self.kubelet!r}: only machines have a kubelet; give --machine too")
-        for option, parse, text in (
-            ("--machine", parse_machine, self.machine),
-            ("--kubelet", parse_kubelet, self.kubelet),
-        ):
-            try:
-                if text:
-                    parse(text)
-            except ValueError as error:
-                raise Failure(f"{option}: {error}") from None
+        check_machine(self.machine, self.kubelet)
         for option, resource, text in (("--cpu", "cpu", self.cpu), ("--memory", "memory", self.memory)):
             try:
                 quantity.parse(resource, text)
             except ValueError as error:
                 raise Failure(f"{option}: {error}") from None
-        return Fleet(
-            blocks=self.blocks,
-            racks=self.racks,
-            hosts=self.hosts,
-            gpus=self.gpus,
-            cpu=self.cpu,
-            memory=self.memory,
-            machine=self.machine,
-            kubelet=self.kubelet,
-        )
+        return Fleet(**msgspec.structs.asdict(self))
 
     def site(self) -> JobSite:
         """What jobs are generated for: a unit is a GPU with its part of CPUs and memory, some of which is spared."""

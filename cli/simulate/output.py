@@ -8,7 +8,7 @@ from msgspec import UNSET
 from rich.table import Table
 
 from simulator.results import Result
-from simulator.summary import Summary, WaitSummary, summarise
+from simulator.summary import Summary, summarise
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -45,7 +45,7 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     yield "  p90", _hours(summary.wait.p90)
     yield "  p99", _hours(summary.wait.p99)
     for name, waits in (("one server", summary.small), ("2 to 15", summary.medium), ("16 and more", summary.large)):
-        yield f"  mean, jobs of {name}", _mean_wait(waits)
+        yield f"  mean, jobs of {name}", _hours(waits.mean) if waits.jobs else "-"
     yield "jobs that wait, on average", f"{summary.waiting:.1f}"
     share = f" ({summary.aligned / summary.wishing:.0%})" if summary.wishing else ""
     yield "in one domain of the level they wish", f"{summary.aligned} of {summary.wishing}{share}"
@@ -76,10 +76,6 @@ def _share(part: float, summary: Summary) -> str:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / HOUR:.2f} h"
-
-
-def _mean_wait(waits: WaitSummary) -> str:
-    return _hours(waits.mean) if waits.jobs else "-"
 
 
 def write_jobs(result: Result, stream: TextIO) -> None:

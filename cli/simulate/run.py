@@ -6,10 +6,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli import browser
+from cli.option_groups import OptionGroup, with_groups
 from cli.output import Failure, Output, OutputFormat, emit, stderr
 from cli.simulate import options as given
 from cli.simulate import pictures
@@ -17,13 +19,13 @@ from cli.simulate.cluster import equipped, generated, recorded, servers
 from cli.simulate.job_files import JobFile, JobFormat, read_job_files
 from cli.simulate.jobs import jobs_in
 from cli.simulate.known import SimulationInput, known
+from cli.simulate.options import Generation, Made, Queues, time_of
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
 from cli.web import simulated
 from cli.web.simulated import Recording
 from clock import SYSTEM, Clock
 from crds.constants import DEFAULT_DOMAIN, Keys
-from simulator.generate import MIXES, JobMix, generate
 from simulator.model import NAMESPACE, SchedulingPolicy, SimulatedCluster, SimulatedJob, SimulatorOptions
 from simulator.results import Result
 from simulator.run import Simulation
@@ -32,9 +34,6 @@ from simulator.summary import summarise
 QUIET_SECONDS: Final = 2.0  # what lasts longer shows its progress
 COUNT: Final = 2000  # generated jobs
 MOST_JOBS: Final = 1_000_000
-WORLD: Final = "The world"
-RESULTS: Final = "Results"
-
 
 Recorded = Annotated[
     list[str] | None,
@@ -70,129 +69,118 @@ Levels = Annotated[
 Empty = Annotated[bool, typer.Option("--empty", help="Leave out the pods of the recorded cluster.")]
 Domain = Annotated[str, typer.Option(help="Domain of the annotations and labels in manifests.")]
 Until = Annotated[str, typer.Option(metavar="TIME", help="Stop then; default: when all is done.")]
-Slowdown = Annotated[
-    float,
-    typer.Option(
-        min=1.0,
-        max=100.0,
-        help="How many times as long a job runs whose pods lie across domains of the level that it wishes.",
-        rich_help_panel=WORLD,
-    ),
-]
-Checkpoint = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME", help="How often jobs save their work; 0: an evicted job starts over.", rich_help_panel=WORLD
-    ),
-]
-Grace = Annotated[str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.", rich_help_panel=WORLD)]
-Apart = Annotated[
-    str,
-    typer.Option(metavar="TIME", help="Between the ends of a job's pods, one after the other.", rich_help_panel=WORLD),
-]
-Retries = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="How often pods that a kubelet refused are made again until the job fails.",
-        rich_help_panel=WORLD,
-    ),
-]
-Patience = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME",
-        help="After which those behind a waiting job leave it its room where they fit elsewhere.",
-        rich_help_panel=WORLD,
-    ),
-]
-Hold = Annotated[
-    str,
-    typer.Option(metavar="TIME", help="After which they leave it the room in any case.", rich_help_panel=WORLD),
-]
-MovesPerHour = Annotated[
-    int,
-    typer.Option(min=0, help="How many jobs are moved in an hour, by policies with +moves.", rich_help_panel=WORLD),
-]
-RoomPriority = Annotated[
-    int | None,
-    typer.Option(
-        "--make-room-max-priority",
-        min=-(2**31),
-        max=2**31 - 1,
-        help="Up to which priority jobs are moved also for one of a lower priority; default: none is.",
-        rich_help_panel=WORLD,
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", metavar="FOLDER", help="Write jobs and series as CSV, one file a policy.", rich_help_panel=RESULTS
-    ),
-]
-Picture = Annotated[
-    Path | None,
-    typer.Option("--pictures", metavar="FOLDER", help="Draw pictures there.", rich_help_panel=RESULTS),
-]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        "--web",
-        metavar="FILE",
-        help="Write a page into one HTML file a policy: who had what at any time (first at --picture-at), and curves.",
-        rich_help_panel=RESULTS,
-    ),
-]
-PictureAt = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME", help="When to draw who holds which devices; default: half-way.", rich_help_panel=RESULTS
-    ),
-]
-Formats = Annotated[
-    list[pictures.PictureFormat] | None,
-    typer.Option("--picture-format", help="Default: svg.", rich_help_panel=RESULTS),
-]
 
 
+class World(OptionGroup, frozen=True):
+    """What happens beside the queues and the engine."""
+
+    slowdown: Annotated[
+        float,
+        typer.Option(
+            min=1.0,
+            max=100.0,
+            help="How many times as long a job runs whose pods lie across domains of the level that it wishes.",
+        ),
+    ] = 1.0
+    checkpoint: Annotated[
+        str, typer.Option(metavar="TIME", help="How often jobs save their work; 0: an evicted job starts over.")
+    ] = "0"
+    grace: Annotated[str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.")] = "30s"
+    apart: Annotated[
+        str, typer.Option(metavar="TIME", help="Between the ends of a job's pods, one after the other.")
+    ] = "0"
+    retries: Annotated[
+        int, typer.Option(min=0, help="How often pods that a kubelet refused are made again until the job fails.")
+    ] = 6
+    patience: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="After which those behind a waiting job leave it its room where they fit elsewhere."
+        ),
+    ] = "5m"
+    hold: Annotated[str, typer.Option(metavar="TIME", help="After which they leave it the room in any case.")] = "7d"
+    moves_per_hour: Annotated[
+        int, typer.Option(min=0, help="How many jobs are moved in an hour, by policies with +moves.")
+    ] = 6
+    make_room_max_priority: Annotated[
+        int | None,
+        typer.Option(
+            min=-(2**31),
+            max=2**31 - 1,
+            help="Up to which priority jobs are moved also for one of a lower priority; default: none is.",
+        ),
+    ] = None
+
+    def simulator_options(self, seed: int) -> SimulatorOptions:
+        """The same for the simulator. Failure where something is no time."""
+        names = ("checkpoint", "grace", "apart", "patience", "hold")
+        times = {name: time_of(f"--{name}", getattr(self, name)) for name in names}
+        return SimulatorOptions(**{**msgspec.structs.asdict(self), **times, "seed": seed})
+
+
+class Results(OptionGroup, frozen=True):
+    """What is written of the results."""
+
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Write jobs and series as CSV, one file a policy.")
+    ] = None
+    picture: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="Draw pictures there.")] = None
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--web",
+            metavar="FILE",
+            help="Write a page into one HTML file a policy: who had what at any time (first at --picture-at), and "
+            "curves.",
+        ),
+    ] = None
+    show: browser.Open = None
+    picture_at: Annotated[
+        str, typer.Option(metavar="TIME", help="When to draw who holds which devices; default: half-way.")
+    ] = ""
+    formats: Annotated[list[pictures.PictureFormat] | None, typer.Option("--picture-format", help="Default: svg.")] = (
+        None
+    )
+
+    def check(self) -> None:
+        """Failure where they could not be written: before anything takes long."""
+        if self.picture is not None:
+            pictures.check()
+        for folder in filter(None, (self.out, self.picture)):
+            with _writing(folder):
+                pass
+
+    def write(self, results: Sequence[Result], recordings: Sequence[Recording]) -> None:
+        """Tables, pictures and a page a policy, where they are wished for; pages are opened where that is."""
+        if self.out is not None:
+            with _writing(self.out):
+                _write_tables(self.out, results)
+        if self.picture is not None:
+            with _writing(self.picture):
+                pictures.draw(self.picture, results, self.formats or ["svg"])
+        if self.page is not None:
+            for written in simulated.write(self.page, list(zip(results, recordings, strict=True))):
+                if browser.wanted(self.show):
+                    browser.show(written.resolve().as_uri())
+
+
+@with_groups
 def command(
+    *,
     cluster: Recorded = None,
     jobs: Jobs = None,
-    seed: given.Seed = 1,
-    span: given.Span = "30d",
-    load: given.Load = 0.85,
-    mix: given.Mix = JobMix.TRAINING,
+    generation: Generation,
     policy: Policies = None,
-    queues: given.Queues = 1,
+    queues: Queues = 1,
     duration: Duration = "1h",
     level: Levels = None,
     empty: Empty = False,
     domain: Domain = DEFAULT_DOMAIN,
-    blocks: given.Blocks = 4,
-    racks: given.Racks = 4,
-    hosts: given.Hosts = 8,
-    gpus: given.Gpus = 8,
-    cpu: given.Cpu = "96",
-    memory: given.Memory = "768Gi",
-    machine: given.Machine = "",
-    kubelet: given.Kubelet = "",
+    made: Made,
     until: Until = "",
-    slowdown: Slowdown = 1.0,
-    checkpoint: Checkpoint = "0",
-    grace: Grace = "30s",
-    apart: Apart = "0",
-    retries: Retries = 6,
-    patience: Patience = "5m",
-    hold: Hold = "7d",
-    moves_per_hour: MovesPerHour = 6,
-    room_priority: RoomPriority = None,
+    world: World,
     output: Output = OutputFormat.TABLE,
-    out: Out = None,
-    picture: Picture = None,
-    page: Page = None,
-    show: browser.Open = None,
-    picture_at: PictureAt = "",
-    formats: Formats = None,
+    wanted: Results,
 ) -> None:
     """Simulate jobs on a cluster, and compare policies: utilisation, waiting, how broken up the free part is.
 
@@ -201,65 +189,22 @@ def command(
     """
     chosen = policies(policy or DEFAULT)
     # Before anything is read or simulated: hours of simulation must not end in a folder that cannot be written.
-    _check_folders(out, picture)
-    options = _options(slowdown, checkpoint, grace, apart, retries, patience, hold, seed, moves_per_hour, room_priority)
-    made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), read_job_files(_files(jobs))
+    wanted.check()
+    options, files = world.simulator_options(generation.seed), read_job_files(_files(jobs))
     found = _read_input(cluster, Keys(domain), files, made)
     place = _place(found, made, level or [], queues, empty=empty)
     if files:
-        wanted = jobs_in(files, place, found, duration=given.time_of("--duration", duration))
+        submitted = jobs_in(files, place, found, duration=time_of("--duration", duration))
     else:
-        wanted = _generated(jobs, place, None if cluster else made, queues, seed=seed, span=span, load=load, mix=mix)
-    at = _time_or_none("--picture-at", picture_at)
+        site = given.site_of(place) if cluster else made.site()
+        names = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
+        submitted = generation.jobs(site, _count(jobs), names)
+    at = _time_or_none("--picture-at", wanted.picture_at)
     # One a policy: a recording follows one simulation from its first step.
-    recordings = [Recording(at, one.name) for one in chosen] if page is not None else []
-    results = list(_simulated(place, wanted, chosen, options, _time_or_none("--until", until), at, recordings))
+    recordings = [Recording(at, one.name) for one in chosen] if wanted.page is not None else []
+    results = list(_simulated(place, submitted, chosen, options, _time_or_none("--until", until), at, recordings))
     emit([summarise(result) for result in results], output, table=table(results))
-    _write(results, out, picture, formats or ["svg"])
-    if page is not None:
-        _show(page, results, recordings, show)
-
-
-def _show(page: Path, results: Sequence[Result], recordings: Sequence[Recording], wished: bool | None) -> None:
-    """Write a page a policy, and open them where that is wished for."""
-    for written in simulated.write(page, list(zip(results, recordings, strict=True))):
-        if browser.wanted(wished):
-            browser.show(written.resolve().as_uri())
-
-
-def _check_folders(out: Path | None, picture: Path | None) -> None:
-    """Failure where results could not be written: before anything takes long."""
-    if picture is not None:
-        pictures.check()
-    for folder in filter(None, (out, picture)):
-        with _writing(folder):
-            pass
-
-
-def _options(
-    slowdown: float,
-    checkpoint: str,
-    grace: str,
-    apart: str,
-    retries: int,
-    patience: str,
-    hold: str,
-    seed: int,
-    moves: int,
-    room_priority: int | None,
-) -> SimulatorOptions:
-    return SimulatorOptions(
-        slowdown=slowdown,
-        checkpoint=given.time_of("--checkpoint", checkpoint),
-        grace=given.time_of("--grace", grace),
-        apart=given.time_of("--apart", apart),
-        retries=retries,
-        patience=given.time_of("--patience", patience),
-        hold=given.time_of("--hold", hold),
-        seed=seed,
-        moves_per_hour=moves,
-        make_room_max_priority=room_priority,
-    )
+    wanted.write(results, recordings)
 
 
 def _files(jobs: Sequence[str] | None) -> Sequence[str]:
@@ -268,16 +213,14 @@ def _files(jobs: Sequence[str] | None) -> Sequence[str]:
     return () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
 
 
-def _read_input(files: Sequence[str] | None, keys: Keys, jobs: Sequence[JobFile], made: given.Made) -> SimulationInput:
+def _read_input(files: Sequence[str] | None, keys: Keys, jobs: Sequence[JobFile], made: Made) -> SimulationInput:
     """What files say; without any, nothing but what is generated."""
     # Only manifests may name devices and volumes, for which the nodes have to be known.
     manifests = [file for file in jobs if file.format is JobFormat.MANIFESTS]
     return known(files or (), keys, manifests, servers(made) if manifests and not files else ())
 
 
-def _place(
-    found: SimulationInput, made: given.Made, levels: list[str], queues: int, *, empty: bool
-) -> SimulatedCluster:
+def _place(found: SimulationInput, made: Made, levels: list[str], queues: int, *, empty: bool) -> SimulatedCluster:
     """The cluster: recorded where there are files, else generated."""
     if not found.files:
         return equipped(generated(made, queues), found)
@@ -286,28 +229,16 @@ def _place(
     return recorded(found, levels, empty=empty)
 
 
-def _generated(
-    jobs: Sequence[str] | None,
-    place: SimulatedCluster,
-    made: given.Made | None,
-    queues: int,
-    *,
-    seed: int,
-    span: str,
-    load: float,
-    mix: JobMix,
-) -> tuple[SimulatedJob, ...]:
-    """Jobs for a cluster that is ``made`` up, or for the recorded one where none is."""
-    site = made.site() if made is not None else given.site_of(place)
-    teams = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
+def _count(jobs: Sequence[str] | None) -> int:
+    """How many jobs are generated."""
     count = int(jobs[0]) if jobs else COUNT
     if not 1 <= count <= MOST_JOBS:
         raise Failure(f"--jobs {count}: expected 1 to {MOST_JOBS}")
-    return generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams, mix=MIXES[mix])
+    return count
 
 
 def _time_or_none(option: str, text: str) -> float | None:
-    return given.time_of(option, text) if text else None
+    return time_of(option, text) if text else None
 
 
 @contextmanager
@@ -379,16 +310,6 @@ def _bar(name: str, jobs: int, clock: Clock = SYSTEM) -> Iterator[Callable[[Simu
     finally:
         if shown:
             bar.stop()
-
-
-def _write(results: Sequence[Result], out: Path | None, picture: Path | None, formats: Sequence[str]) -> None:
-    """Tables, then pictures, where they are wished for."""
-    if out is not None:
-        with _writing(out):
-            _write_tables(out, results)
-    if picture is not None:
-        with _writing(picture):
-            pictures.draw(picture, results, formats)
 
 
 def _write_tables(folder: Path, results: Sequence[Result]) -> None:

@@ -216,7 +216,8 @@ def _of_labels(nodes: Sequence[Labelled], text: str) -> LevelChoice:
             raise Failure(f"--topology {text}: no node has a label {key}. {_carried(nodes)}")
     for wide, narrow in pairwise(keys):
         how = nesting(nodes, wide, narrow)
-        first = f"name the wider one first, as --topology {','.join(_swapped(keys, wide, narrow))}"
+        swapped = ",".join({wide: narrow, narrow: wide}.get(key, key) for key in keys)
+        first = f"name the wider one first, as --topology {swapped}"
         if how.turned:
             raise Failure(f"--topology {text}: {wide} lies within {narrow}: {first}")
         # Crossed labels fit either way round; only what people call the levels decides.
@@ -235,10 +236,6 @@ def _of_labels(nodes: Sequence[Labelled], text: str) -> LevelChoice:
     for level in _called(keys):
         _add(made, nodes, level)
     return made
-
-
-def _swapped(keys: Sequence[str], one: str, other: str) -> list[str]:
-    return [{one: other, other: one}.get(key, key) for key in keys]
 
 
 def _called(keys: Iterable[str]) -> Iterable[KnownLevel]:

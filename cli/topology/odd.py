@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from cli.output import counted
 from cli.topology.survey import Labelled, listed
 from crds.constants import HOSTNAME_LABEL
 from crds.topology_labels import OF_SPINES, SUPERSEDED, lopsided
@@ -36,7 +37,7 @@ class Odd(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         here, there, usual = self.sizes
         who = listed(self.nodes) if len(self.nodes) == 1 else f"one of {listed(self.nodes)}"
-        has = f"{'/'.join(self.there)} has {there} node{'s' * (there != 1)} and {'/'.join(self.here)} has {here}"
+        has = f"{'/'.join(self.there)} has {counted(there, 'node')} and {'/'.join(self.here)} has {here}"
         return f"{who} seems to have a wrong {self.key}: {has}, while every other domain has {usual}"
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from cli.output import some
 from engine.model import UNKNOWN_VALUES, domain_value
 from engine.quantity import parse
 from kube.objects import Node
@@ -190,8 +191,7 @@ def candidates(nodes: Sequence[Labelled], known: Collection[str] = ()) -> list[C
 
 def listed(names: Sequence[str], most: int = 4) -> str:
     """A few names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"node{'s' * (len(names) != 1)} {', '.join(names[:most])}{more}"
+    return f"node{'s' * (len(names) != 1)} {some(names, most)}"
 
 
 def with_verb(names: Sequence[str], one: str, several: str) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cli.cluster import cluster_snapshot
+from cli.options import ClusterFiles, InstalledDomain
 from cli.output import Context, Kubeconfig, OutputFormat, emit, stdout
 from cli.tree.rendering import render
 from cli.tree.report import TreeWish, report
@@ -36,18 +37,8 @@ def command(
     output: Annotated[
         TreeFormat, typer.Option("-o", "--output", help="Output format; wide: every node, every number.")
     ] = TreeFormat.TABLE,
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f",
-            "--cluster",
-            metavar="FILE",
-            help="A snapshot (topogate snapshot, kubectl get -o yaml) instead of the live cluster; repeat for more.",
-        ),
-    ] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
-    ] = None,
+    files: ClusterFiles = None,
+    domain: InstalledDomain = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:

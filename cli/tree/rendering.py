@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.explain.rendering import short
-from cli.output import stdout
+from cli.output import plain_table, stdout
 from cli.tree.report import DomainView, FlavorView, Tenant, TreeReport
 from engine.cluster.levels import domain_in_words
 from engine.model import HOSTNAME_LABEL
@@ -39,18 +39,13 @@ def _head(view: FlavorView) -> Text:
 
 
 def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(" / ".join(map(short, view.levels)), no_wrap=True)
-    for name in ("NODES", "OUT", "IDLE"):
-        table.add_column(name, justify="right")
-    for heading in (*map(_heading, view.tree.resources), *view.tree.devices):
-        for column in ("FREE", "USED", "ALL") if wide else ("FREE/ALL",):
-            table.add_column(f"{heading} {column}", justify="right")
-    if view.tree.starts:
-        table.add_column(f"STARTS {'/'.join(view.tree.starts)}", justify="right")
+    resources = (*(name.rsplit("/", 1)[-1].upper() for name in view.tree.resources), *view.tree.devices)
+    amounts = [f">{name} {part}" for name in resources for part in (("FREE", "USED", "ALL") if wide else ("FREE/ALL",))]
+    starts = [f">STARTS {'/'.join(view.tree.starts)}"] if view.tree.starts else []
     tenants = _any_tenants(view.tree)
-    if tenants:
-        table.add_column("HELD BY")
+    names = " / ".join(map(short, view.levels))
+    table = plain_table(names, ">NODES", ">OUT", ">IDLE", *amounts, *starts, *["HELD BY"] * tenants)
+    table.columns[0].no_wrap = True
     for label, domain, alike in _rows(view.tree, fold=not wide, utf=utf):
         cells = [str(domain.nodes * alike), _out(domain, alike), str(domain.idle * alike)]
         for free, used, have in _amounts(domain, alike):
@@ -144,10 +139,6 @@ def _name_tenants(tenants: Sequence[Tenant], times: int, *, wide: bool) -> str:
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-def _heading(resource: str) -> str:
-    return resource.rsplit("/", 1)[-1].upper()
-
-
 def _had(tenant: Tenant) -> str:
     """The devices of its claims."""
     return "".join([f", {node}: {' '.join(devices)}" for node, devices in tenant.devices.items()])
@@ -161,12 +152,9 @@ def _amount(resource: str, text: str, times: int = 1, *, up: bool = False) -> st
     return f"{whole}Gi" if resource == "memory" else format_quantity(resource, amount)
 
 
-def _plural(level: str) -> str:
-    return "nodes" if level == HOSTNAME_LABEL else f"{short(level).lower()}s"
-
-
 def _notes(view: FlavorView, *, wide: bool) -> Iterator[Text]:
-    domains = ", ".join(f"{one.free} of {one.domains} {_plural(one.level)}" for one in view.whole)
+    names = ["nodes" if one.level == HOSTNAME_LABEL else f"{short(one.level).lower()}s" for one in view.whole]
+    domains = ", ".join(f"{one.free} of {one.domains} {name}" for one, name in zip(view.whole, names, strict=True))
     yield Text(f"Free as a whole ({view.resource}): {domains}")
     if view.shown != view.levels[-1] and not wide:
         yield Text(

@@ -4,17 +4,14 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Coroutine
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.options import Config, PrometheusLabels, checked_labels, checked_url
 from cli.output import Context, Failure, Kubeconfig, stderr, stdout
-from cli.prometheus_options import PrometheusLabels, checked_labels, checked_url
-from cli.settled import HELP, settled
-from crds.settings import Settings
 
 if TYPE_CHECKING:
     from cli.web.running import Wish
@@ -31,7 +28,6 @@ class Authentication(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-Config = Annotated[Path | None, typer.Option("--config", help=HELP)]
 Files = Annotated[
     list[str] | None,
     typer.Option(
@@ -133,10 +129,7 @@ def command(
         labels=checked_labels(prometheus_label or [], prometheus),
         cluster=cluster_name,
     )
-    if snapshot:
-        _of_files(snapshot, wish)
-    else:
-        _of_cluster(settled(config, {}, kubeconfig, context, patient=False).settings, wish, kubeconfig, context)
+    _show(snapshot, wish, config, kubeconfig, context)
 
 
 def _key(given: str) -> str:
@@ -146,45 +139,35 @@ def _key(given: str) -> str:
     return given or secrets.token_urlsafe(24)
 
 
-def _of_files(snapshot: list[str], wish: "Wish") -> None:
-    from cli.web import running
-
-    settings = Settings()
-    found = running.of_files(snapshot, settings)
-    if wish.out is not None:
-        running.write(wish.out, found, settings, cluster=wish.cluster)
-        stderr().print(f"open {wish.out} in a browser", soft_wrap=True)
-        return
-    _run(running.serve_files(found, settings, wish, _stop_event, _print_address), wish)
-
-
-def _of_cluster(settings: Settings, wish: "Wish", kubeconfig: str | None, context: str | None) -> None:
-    from cli.web import running
-
-    if wish.out is not None:
-        found = running.taken_now(kubeconfig, context, settings)
-        running.write(wish.out, found, settings, cluster=wish.cluster or running.name_of(kubeconfig, context))
-        stderr().print(f"open {wish.out} in a browser", soft_wrap=True)
-        return
+def _show(
+    snapshot: list[str] | None, wish: "Wish", config: Path | None, kubeconfig: str | None, context: str | None
+) -> None:
+    """Serve the page, or write it, of files or of the live cluster."""
     from cli import logs  # late: it configures logging, which other commands leave alone
     from cli.reaching import failure
+    from cli.settled import settled
+    from cli.web import running
+    from crds.settings import Settings
     from kube.errors import KubeError
 
-    # Beside a person, only what is wrong.
-    logs.configure(settings if not wish.key else settings.model_copy(update={"log_level": "warning"}))
-    try:
-        _run(running.serve_cluster(settings, wish, kubeconfig, context, _stop_event, _print_address), wish)
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
-
-
-def _run(serving: Coroutine[None, None, None], wish: "Wish") -> None:
-    from kube.errors import KubeError
-
+    settings = Settings() if snapshot else settled(config, {}, kubeconfig, context, patient=False).settings
+    files = running.of_files(snapshot, settings) if snapshot else None
+    if wish.out is not None:
+        found = files or running.taken_now(kubeconfig, context, settings)
+        name = wish.cluster or ("" if files else running.name_of(kubeconfig, context))
+        running.write(wish.out, found, settings, cluster=name)
+        stderr().print(f"open {wish.out} in a browser", soft_wrap=True)
+        return
+    if files is not None:
+        serving = running.serve_files(files, settings, wish, _stop_event, _print_address)
+    else:
+        # Beside a person, only what is wrong.
+        logs.configure(settings if not wish.key else settings.model_copy(update={"log_level": "warning"}))
+        serving = running.serve_cluster(settings, wish, kubeconfig, context, _stop_event, _print_address)
     try:
         asyncio.run(serving)
-    except KubeError:
-        raise  # a KubeTimeout is an OSError too, and says nothing of our port
+    except KubeError as error:  # before the other: a KubeTimeout is an OSError too, and says nothing of our port
+        raise failure(error, kubeconfig, context) from error
     except OSError as error:
         raise Failure(f"port {wish.port} of {wish.host} cannot be served: {error.strerror or error}") from error
 

@@ -20,9 +20,7 @@ from cli.place import report as place_report
 from cli.queues.report import MOST_WORDS, why
 from cli.queues.report import report as queues_report
 from clock import Clock
-from crds.request import ParsedRequest
 from crds.settings import Settings
-from engine.model import Policy, TopologyRequest
 from engine.reasons import traits_of
 from kube.workloads import WholeWorkload
 from ungater import kinds
@@ -94,7 +92,7 @@ class ClusterQuestions:
             made["growth"] = self._growth(cache, entry, _flavors(reading, made["queue"]), sight)
             return _unnamed(made, sight)
         dry_run.enqueue_entry(cache, entry, self._clock.now())
-        room = _room(cache, entry, reading, made["queue"])
+        room = room_report.rooms_of_entry(cache, entry, _flavors(reading, made["queue"]))
         made["room"] = _rooms(msgspec.to_builtins(room), sight)
         reason = made["reason"] or (str(entry.refused.reason) if entry.refused is not None else "")
         relief = reliefs.relief(cache, entry, reason, room) if sight.hosts else None
@@ -190,16 +188,6 @@ def _count_pods_made(text: str) -> int:
     return made
 
 
-def _room(
-    cache: Cache, entry: WorkloadEntry, reading: live_queues.QueueReading, queue: Json | None
-) -> tuple[room_report.Room, ...]:
-    owned = max(entry.job.pod_sets, key=lambda one: one.count)
-    if not isinstance(owned.request, ParsedRequest):
-        return ()
-    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    return room_report.rooms(cache.state, owned.request, asked, _flavors(reading, queue))
-
-
 def _flavors(reading: live_queues.QueueReading, queue: Json | None) -> Collection[str] | None:
     """The flavors that its queue may give it; None: any."""
     return reading.flavors_of(queue["cluster_queue"]) if queue is not None else None
@@ -225,7 +213,9 @@ def _placed(answer: Json, sight: Sight) -> Json:
     """What would become of a workload, as it may be told."""
     # Victims and holders are of all namespaces, and their names are not everybody's to see.
     answer["relief"] = _relief(answer["relief"], sight)
-    answer["victims"] = [_veil_victim(victim, sight) for victim in answer["victims"]]
+    answer["victims"] = [
+        one if sight.may_name(one["workload"].partition("/")[0]) else _veiled(one) for one in answer["victims"]
+    ]
     answer["room"] = _rooms(answer["room"], sight)
     # Anybody may ask as if he were in a namespace: what is there is reported only to those who may see it.
     own = sight.may_name(answer["namespace"])
@@ -252,10 +242,6 @@ def _relief(relief: Json | None, sight: Sight) -> Json | None:
     if sight.namespaces is not None and any(not one["namespace"] for one in relief["enough"]):
         relief["preemption"] = ""  # it names them
     return relief
-
-
-def _veil_victim(victim: Json, sight: Sight) -> Json:
-    return victim if sight.may_name(victim["workload"].partition("/")[0]) else _veiled(victim)
 
 
 def _veiled(one: Json) -> Json:

@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from certs.tls import ServerTls
 from cli import snapshot
-from cli.cluster.dump import Dump, FoundObject
+from cli.cluster.dump import Dump, live_objects, objects_of
 from cli.output import Failure
 from cli.reaching import INSPECT, not_installed
 from cli.web.questions import ClusterQuestions
-from cli.web.snapshot import ClusterSnapshot, objects_of
+from cli.web.snapshot import ClusterSnapshot
 from clock import SYSTEM, Clock
 from crds.settings import Settings
 from kube.client import Client
@@ -74,9 +74,8 @@ def taken_now(
     kubeconfig: str | None, context: str | None, settings: Settings, clock: Clock = SYSTEM
 ) -> ClusterSnapshot:
     """The live cluster as it is now. Raises Failure."""
-    bodies = snapshot.objects_of(kubeconfig, context)
-    found = (FoundObject("the cluster", b"", 0, None, body, body["kind"]) for body in bodies)
-    return ClusterSnapshot(found, settings, "the cluster", clock.now())
+    found = snapshot.objects_of(kubeconfig, context)
+    return ClusterSnapshot(live_objects(found), settings, "the cluster", clock.now())
 
 
 def name_of(kubeconfig: str | None, context: str | None) -> str:

@@ -1,11 +1,9 @@
 """A board from files: what ``topogate snapshot`` and ``kubectl get -o yaml`` write."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from cli.cluster.dump import LARGE, Dump, FoundObject, objects_in
-from cli.output import Failure, progress
+from cli.cluster.dump import Dump, FoundObject
+from cli.output import Failure
 from clock import Clock
 from crds.constants import GROUP
 from crds.settings import Settings
@@ -17,14 +15,6 @@ from ungater.numa.sources import DescribedMachine, describe
 from web import facts
 from web.board import Board
 from web.live import BoardFeed
-
-
-def objects_of(files: Sequence[str]) -> Iterator[FoundObject]:
-    """The objects of files. Raises Failure."""
-    for file in files:
-        large = file != "-" and Path(file).is_file() and Path(file).stat().st_size > LARGE
-        with progress(f"reading {file}") if large else nullcontext():
-            yield from objects_in(file)
 
 
 class ClusterSnapshot:

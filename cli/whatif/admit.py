@@ -4,24 +4,21 @@ docs/whatif.md describes both forms. Answers are compared with recorded ones (``
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from cli.output import stderr, stdout
-from cli.whatif.cases import CaseError, opened, read_lines
 from cli.whatif.forms import KubeletForm, MachineForm, NrtForm, PodForm, StateForm
 from cli.whatif.links import LinksForm, chosen, with_links
 from cli.whatif.machines import from_state, kubelet_of
 from cli.whatif.machines import pod_shape as shape_of
 from cli.whatif.nrt import doubt, from_nrt
-from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.output import CaseFile, Cell, Compare, EqualCounts, LinesFormat, LinesOutput, answer_cases
 from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.admit import admit, hangs
 from engine.kubelet.devices.links import bits
@@ -41,8 +38,8 @@ class PredictionSource(StrEnum):
     NRT = "nrt"
 
 
-class ExpectedStep(msgspec.Struct, frozen=True):
-    """A merged hint as the kubelet made it."""
+class StepAnswer(msgspec.Struct, frozen=True):
+    """One merged hint, by kubelet ids of zones; null is no affinity."""
 
     container: str
     merged: tuple[int, ...] | None
@@ -55,7 +52,7 @@ class Expected(msgspec.Struct, frozen=True):
 
     admitted: bool
     reason: str = ""
-    steps: tuple[ExpectedStep, ...] | None = None
+    steps: tuple[StepAnswer, ...] | None = None
     numa_nodes: tuple[int, ...] | None = None
 
 
@@ -90,15 +87,6 @@ class AdmitCase(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
     device_ids: dict[str, tuple[str, ...]] = {}
     doubt: str = ""  # why the zones are not believed
-
-
-class StepAnswer(msgspec.Struct, frozen=True):
-    """One merged hint, by kubelet ids of zones; null is no affinity."""
-
-    container: str
-    merged: tuple[int, ...] | None
-    preferred: bool
-    admit: bool
 
 
 class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -185,10 +173,9 @@ def _slow(case: AdmitCase, admission: AdmissionOutcome) -> str:
     return f"to merge {combinations} combinations of hints takes this kubelet about {combinations // A_SECOND} seconds"
 
 
-class Agreement(msgspec.Struct):
-    """Counts (equal, compared) for each thing that is compared; `agreement_table` shows them."""
+class Agreement(EqualCounts):
+    """The kubelet's answers beside ours; ``verdicts``: those that differ."""
 
-    rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
     verdicts: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
 
     def add(self, case: AdmitCase, given: AdmitAnswer) -> None:
@@ -197,47 +184,33 @@ class Agreement(msgspec.Struct):
         if expected is None:
             return
         same = given.admitted is expected.admitted
-        self._count_verdict("verdict", same)
+        self.count_answer("verdict", same)
         if OVERCOMMIT not in case.tags:
-            self._count_verdict("verdict, where the node has room", same)
+            self.count_answer("verdict, where the node has room", same)
         # Reasons are compared only where both refuse; a wrong verdict is counted once, above.
         if not expected.admitted and not given.admitted:
-            self._count_verdict("reason", given.reason == expected.reason)
-        theirs = [StepAnswer(s.container, s.merged, s.preferred, s.admit) for s in expected.steps or ()]
-        self._count_verdict("every merged hint", list(given.steps) == theirs)
+            self.count_answer("reason", given.reason == expected.reason)
+        self.count_answer("every merged hint", given.steps == (expected.steps or ()))
         if expected.admitted and given.admitted:
-            self._count_verdict("zones", given.numa_nodes == (expected.numa_nodes or ()))
+            self.count_answer("zones", given.numa_nodes == (expected.numa_nodes or ()))
         if (given.admitted, given.reason) != (expected.admitted, expected.reason):
             self.verdicts[expected.reason or "admitted", given.reason or "admitted"] += 1
-
-    def _count_verdict(self, what: str, same: bool) -> None:
-        row = self.rows.setdefault(what, [0, 0])
-        row[0] += same
-        row[1] += 1
 
     def agreement_table(self) -> RenderableType:
         """What agrees, and which verdicts do not; a sentence where there was nothing to compare."""
         if not self.rows:
             return "Nothing to compare: no case carries the kubelet's answer (expected)."
-        agrees = Table()
-        for heading in ("Compared with the kubelet", "equal", "of", "%"):
-            agrees.add_column(heading, justify="left" if heading.startswith("C") else "right")
-        for what, (same, every) in self.rows.items():
-            agrees.add_row(what, str(same), str(every), f"{100 * same / every:.1f}")
+        agrees = self.counts_table("Compared with the kubelet", "equal", "of", "%")
         if not self.verdicts:
             return agrees
-        differs = Table()
-        for heading in ("The kubelet", "predicted", "cases"):
-            differs.add_column(heading, justify="right" if heading == "cases" else "left")
+        differs = Table("The kubelet", "predicted", Column("cases", justify="right"))
         for (theirs, ours), count in self.verdicts.most_common():
             differs.add_row(theirs, ours, str(count))
         return Group(agrees, differs)
 
 
 def command(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
-    ],
+    file: CaseFile,
     source: Annotated[
         PredictionSource,
         typer.Option("--from", help="state: machine, kubelet and state of the case; nrt: its nrt alone."),
@@ -246,13 +219,8 @@ def command(
         bool,
         typer.Option("--with-options", help="With --from nrt: the kubelet's options and threads a core are known too."),
     ] = False,
-    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
-        ),
-    ] = False,
+    output: LinesOutput = LinesFormat.JSONL,
+    compare: Compare = False,
 ) -> None:
     """Predict whether the kubelet of a machine admits a pod, and from which NUMA zones.
 
@@ -263,27 +231,17 @@ def command(
     line that is no case is answered with id and error, and the exit status is then 1.
     """
     agreement = Agreement()
-    with opened(file) as stream:
-        cases = read_lines(stream, lambda line: decode_admit(line, source, options))
-        answers = _answers(with_progress(cases, output, "asked"), source, agreement if compare else None)
-        failed = write(answers, output, HEADINGS, _row, compared=compare)
-    if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.agreement_table())
-    if failed:
-        raise typer.Exit(1)
 
-
-def _answers(
-    cases: Iterable[AdmitCase | CaseError], source: PredictionSource, agreement: Agreement | None
-) -> Iterator[AdmitAnswer | ErrorAnswer]:
-    for case in cases:
-        if isinstance(case, CaseError):
-            yield ErrorAnswer(id=case.id, error=str(case))
-            continue
+    def answer_case(case: AdmitCase) -> AdmitAnswer:
         given = answer(case, source)
-        if agreement is not None:
-            agreement.add(case, given)
-        yield given
+        agreement.add(case, given)
+        return given
+
+    def decode(line: bytes) -> AdmitCase:
+        return decode_admit(line, source, options)
+
+    table = agreement.agreement_table if compare else None
+    answer_cases(file, decode, answer_case, output, HEADINGS, _row, done_word="asked", compared=table)
 
 
 def _row(given: AdmitAnswer) -> tuple[Cell, ...]:

@@ -167,17 +167,11 @@ def _unpacked(stream: io.BufferedReader) -> BinaryIO:
     return stream
 
 
-def read_cases(stream: BinaryIO) -> Iterator[Case | CaseError]:
+def read_lines(stream: BinaryIO, decode: Callable[[bytes], Read]) -> Iterator[Read | CaseError]:
     """Every case or error, in the order of the lines; empty lines are passed over.
 
-    Raises:
-        Failure: the stream breaks off (a damaged gzip file).
+    ``decode`` raises ValueError where a line is no case. Raises Failure where the stream breaks off (a damaged gzip).
     """
-    return read_lines(stream, decode_case)
-
-
-def read_lines(stream: BinaryIO, decode: Callable[[bytes], Read]) -> Iterator[Read | CaseError]:
-    """The same for cases of any form; ``decode`` raises ValueError where a line is none."""
     number = 0
     try:
         for number, line in enumerate(stream, start=1):

@@ -3,18 +3,14 @@
 docs/dra.md describes both forms. Answers are compared with recorded ones (``expected``) on demand.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import stderr, stdout
-from cli.whatif.cases import CaseError, opened, read_lines
-from cli.whatif.claims_cases import ClaimsCase, ExpectedAllocation, ExpectedDevice, decode_claims
-from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.claims_cases import ClaimsCase, ExpectedDevice, decode_claims
+from cli.whatif.output import CaseFile, Cell, Compare, EqualCounts, LinesFormat, LinesOutput, answer_cases
 from engine.claims.allocate import allocate, prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
@@ -63,10 +59,8 @@ class ClaimsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     request_mappings: tuple[MappingAnswer, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
-class AllocatorAgreement(msgspec.Struct):
-    """How often our answers are those that the cases carry."""
-
-    rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
+class AllocatorAgreement(EqualCounts):
+    """The allocator's answers beside ours."""
 
     def add(self, case: ClaimsCase, pods: tuple[Allocation, ...]) -> None:
         """Compare the allocations of one case."""
@@ -75,41 +69,29 @@ class AllocatorAgreement(msgspec.Struct):
             return
         counted = expected.count is not None
         same = len(pods) == expected.count if counted else bool(pods) == expected.allocatable
-        self._count_answer("pods that fit" if counted else "allocatable", same=same)
+        self.count_answer("pods that fit" if counted else "allocatable", same)
         theirs = expected.allocations if counted else (expected.results or (),)
         if same and pods and theirs is not None:
-            self._count_answer(
-                "devices, where as many fit", same=list(map(_expected_devices, pods)) == list(map(_expected, theirs))
-            )
+            # The devices of each claim of each pod, by request.
+            ours = [
+                [sorted(ExpectedDevice(given.request, *given.device) for given in claim) for claim in pod.claims]
+                for pod in pods
+            ]
+            expecting = [[sorted(claim.devices.results) for claim in claims] for claims in theirs]
+            self.count_answer("devices, where as many fit", ours == expecting)
 
     def agreement_table(self) -> Table:
         """What agrees."""
-        table = Table("Compared with the allocator")
-        for heading in ("equal", "of", "%"):
-            table.add_column(heading, justify="right")
-        for what, (same, every) in self.rows.items():
-            table.add_row(what, str(same), str(every), f"{100 * same / every:.1f}")
+        table = self.counts_table("Compared with the allocator", "equal", "of", "%")
         if not self.rows:
             table.add_row("nothing to compare: no case carries an answer", "", "", "")
         return table
 
-    def _count_answer(self, what: str, *, same: bool) -> None:
-        row = self.rows.setdefault(what, [0, 0])
-        row[0] += same
-        row[1] += 1
-
 
 def command(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
-    ],
-    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
-        ),
-    ] = False,
+    file: CaseFile,
+    output: LinesOutput = LinesFormat.JSONL,
+    compare: Compare = False,
 ) -> None:
     """Say which devices the claims of a pod get on a described node, as Kubernetes' allocator would give them.
 
@@ -120,27 +102,16 @@ def command(
     or that for each pod. A line that is no case is answered with id and error, and the exit status is then 1.
     """
     agreement = AllocatorAgreement()
-    with opened(file) as stream:
-        cases = with_progress(read_lines(stream, decode_claims), output, "allocated")
-        failed = write(_answers(cases, agreement), output, HEADINGS, _row, compared=compare)
-    if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.agreement_table())
-    if failed:
-        raise typer.Exit(1)
-
-
-def _answers(
-    cases: Iterable[ClaimsCase | CaseError], agreement: AllocatorAgreement
-) -> Iterator[ClaimsAnswer | ErrorAnswer]:
     # One for all cases: compiled CEL expressions are kept, and cases repeat them.
     selectors = Selectors()
-    for case in cases:
-        if isinstance(case, CaseError):
-            yield ErrorAnswer(id=case.id, error=str(case))
-            continue
+
+    def answer_case(case: ClaimsCase) -> ClaimsAnswer:
         pods, failed = _allocations(case, selectors)
         agreement.add(case, pods)
-        yield _answer(case, pods, failed)
+        return _answer(case, pods, failed)
+
+    table = agreement.agreement_table if compare else None
+    answer_cases(file, decode_claims, answer_case, output, HEADINGS, _row, done_word="allocated", compared=table)
 
 
 def _answer(case: ClaimsCase, pods: tuple[Allocation, ...], failed: Allocation | None) -> ClaimsAnswer:
@@ -191,15 +162,6 @@ def _show_devices(allocation: Allocation) -> Devices:
         )
         for claim in allocation.claims
     )
-
-
-def _expected_devices(allocation: Allocation) -> list[list[ExpectedDevice]]:
-    """The devices of each claim, by request."""
-    return [sorted(ExpectedDevice(given.request, *given.device) for given in claim) for claim in allocation.claims]
-
-
-def _expected(claims: tuple[ExpectedAllocation, ...]) -> list[list[ExpectedDevice]]:
-    return [sorted(claim.devices.results) for claim in claims]
 
 
 def _row(given: ClaimsAnswer) -> tuple[Cell, ...]:

@@ -3,18 +3,16 @@
 docs/whatif.md describes both forms.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.text import Text
 
-from cli.output import stderr, stdout
 from cli.whatif import admit, claims, preempt
-from cli.whatif.cases import Case, CaseError, CaseSlice, decide, opened, read_cases
+from cli.whatif.cases import Case, CaseSlice, decide, decode_case
 from cli.whatif.compare import CaseComparison
-from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.output import CaseFile, Cell, Compare, LinesFormat, LinesOutput, answer_cases
 from engine.cluster.levels import domain_in_words
 from engine.results import Placement, Refusal
 
@@ -80,16 +78,9 @@ def _pod_set_answers(placement: Placement) -> tuple[PodSetAnswer, ...]:
 
 @app.command()
 def place(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
-    ],
-    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
-        ),
-    ] = False,
+    file: CaseFile,
+    output: LinesOutput = LinesFormat.JSONL,
+    compare: Compare = False,
     nodes_per_opened_domain: Annotated[
         int,
         typer.Option(
@@ -109,27 +100,14 @@ def place(
     is answered with id and error, and the exit status is then 1.
     """
     comparison = CaseComparison()
-    with opened(file) as stream:
-        cases = with_progress(read_cases(stream), output, "placed")
-        answers = _answers(cases, comparison if compare else None, nodes_per_opened_domain)
-        failed = write(answers, output, HEADINGS, _row, compared=compare)
-    if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(comparison.comparison_table())
-    if failed:
-        raise typer.Exit(1)
 
-
-def _answers(
-    cases: Iterable[Case | CaseError], comparison: CaseComparison | None, nodes_per_opened_domain: int
-) -> Iterator[CaseAnswer | ErrorAnswer]:
-    for case in cases:
-        if isinstance(case, CaseError):
-            yield ErrorAnswer(id=case.id, error=str(case))
-            continue
+    def answer_case(case: Case) -> CaseAnswer:
         given = answer(case, nodes_per_opened_domain)
-        if comparison is not None:
-            comparison.add(case, given.fits, given.slices)
-        yield given
+        comparison.add(case, given.fits, given.slices)
+        return given
+
+    table = comparison.comparison_table if compare else None
+    answer_cases(file, decode_case, answer_case, output, HEADINGS, _row, done_word="placed", compared=table)
 
 
 def _row(given: CaseAnswer) -> tuple[Cell, ...]:

@@ -4,9 +4,9 @@ Zones come in the order of their ids, devices in the order that is given.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from cli.whatif.forms import CellsForm, DeviceForm, KubeletForm, MachineForm, PodForm, Quantity, StateForm, ZoneForm
+from cli.whatif.forms import CellsForm, KubeletForm, MachineForm, PodForm, Quantity, StateForm, ZoneForm
 from engine import quantity
 from engine.kubelet.machine import (
     CPU,
@@ -108,10 +108,11 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
     reserved = cpu_mask(machine.reserved_cpus)
     # A state may list reserved CPUs as free; no pod ever gets them.
     free_cpus = cpu_mask(state.free_cpus) & ~reserved
-    devices = tuple(_device_layouts(listed.get(resource, ()), index) for resource in resources)
-    free_devices = tuple(
-        _units(listed.get(resource, ()), state.free_devices.get(resource, ())) for resource in resources
+    forms = [(listed.get(resource, ()), state.free_devices.get(resource, ())) for resource in resources]
+    devices = tuple(
+        tuple(DeviceLayout(zones=mask_of(index, one.numa), healthy=one.healthy) for one in some) for some, _ in forms
     )
+    free_devices = tuple(sum(1 << at for at, one in enumerate(some) if one.id in ids) for some, ids in forms)
     healthy = [sum(1 << at for at, device in enumerate(some) if device.healthy) for some in devices]
     books = state.memory or {}
 
@@ -128,10 +129,13 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
             for at, zone in enumerate(zones)
         )
 
+    def installed_memory(zone: ZoneForm, resource: str) -> int:
+        return zone.memory_bytes if resource == MEMORY else _huge(zone)
+
     layout = Layout(
         zones=tuple(_zone(zone, order) for zone in zones),
         resources=resources,
-        capacity=amounts(-1, [-1] * len(resources), _installed_memory),
+        capacity=amounts(-1, [-1] * len(resources), installed_memory),
         allocatable=amounts(~reserved, healthy, _allocatable_memory),
         kubelet=settings,
         devices=devices,
@@ -141,14 +145,6 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
     cells = tuple(_cells(books.get(str(zone.id)), index, at) for at, zone in enumerate(zones))
     free = amounts(free_cpus, free_devices, lambda zone, resource: _free_memory(books, zone, resource))
     return layout, State(free=free, cpus=free_cpus, devices=free_devices, memory=cells)
-
-
-def _device_layouts(devices: Iterable[DeviceForm], index: Mapping[int, int]) -> tuple[DeviceLayout, ...]:
-    return tuple(DeviceLayout(zones=mask_of(index, device.numa), healthy=device.healthy) for device in devices)
-
-
-def _units(devices: Iterable[DeviceForm], ids: Collection[str]) -> int:
-    return sum(1 << at for at, device in enumerate(devices) if device.id in ids)
 
 
 def _zone(zone: ZoneForm, order: Sequence[int]) -> Zone:
@@ -204,10 +200,6 @@ def _cpus_in(zone: ZoneForm, cpus: int) -> int:
 def _devices_in(devices: tuple[DeviceLayout, ...], units: int, zone: int) -> int:
     here = [at for at, device in enumerate(devices) if device.zones >> zone & 1]
     return sum(units >> at & 1 for at in here) if here else -1
-
-
-def _installed_memory(zone: ZoneForm, resource: str) -> int:
-    return zone.memory_bytes if resource == MEMORY else _huge(zone)
 
 
 def _allocatable_memory(zone: ZoneForm, resource: str) -> int:

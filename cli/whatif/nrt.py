@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from cli.whatif.forms import AmountsForm, NrtForm, NrtZoneForm, Quantity
+from cli.whatif.forms import AmountsForm, NrtForm, Quantity
 from cli.whatif.machines import Rows, amount_of, check_unique
 from engine.kubelet.machine import (
     CPU,
@@ -28,7 +28,8 @@ def from_nrt(nrt: NrtForm, options: Kubelet | None = None, threads: int = 2) -> 
     The CPU manager is static, and the memory manager Static, where any zone has CPUs or memory to give away. Options
     and threads a core are not in it; they may be given besides.
     """
-    named = [(int(found[1]), zone) for zone in nrt.zones if zone.type == "Node" and (found := _id(zone)) is not None]
+    nodes = (zone for zone in nrt.zones if zone.type == "Node")
+    named = [(int(found[1]), zone) for zone in nodes if (found := _ZONE_NAME.fullmatch(zone.name))]
     named.sort(key=lambda item: item[0])
     check_unique("nrt.zones:", [zone.name for _, zone in named])
     zones = [zone for _, zone in named]
@@ -68,7 +69,3 @@ def from_nrt(nrt: NrtForm, options: Kubelet | None = None, threads: int = 2) -> 
 def doubt(layout: Layout) -> str:
     """Why the controller would not believe these zones, and count the node by its amounts; "" where it would."""
     return next(contradictions(layout, {}), "")
-
-
-def _id(zone: NrtZoneForm) -> re.Match[str] | None:
-    return _ZONE_NAME.fullmatch(zone.name)

@@ -1,19 +1,23 @@
-"""What the commands under ``topogate whatif`` share: output formats, lines as they come, and progress."""
+"""What the commands under ``topogate whatif`` share: options, cases one by one, lines as they come, and progress."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+import typer
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import OutputFormat, emit, stderr
+from cli.output import OutputFormat, emit, stderr, stdout
+from cli.whatif.cases import CaseError, opened, read_lines
 from clock import SYSTEM, Clock
 
 _QUIET_SECONDS = 2.0  # what lasts longer shows its progress
 One = TypeVar("One")
+Given = TypeVar("Given")
 Cell = str | Text
 
 
@@ -26,11 +30,74 @@ class LinesFormat(StrEnum):
     YAML = "yaml"
 
 
+CaseFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
+]
+LinesOutput = Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")]
+Compare = Annotated[
+    bool,
+    typer.Option(
+        "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
+    ),
+]
+
+
 class ErrorAnswer(msgspec.Struct, frozen=True):
     """In place of the answer to a line that is no case; ``id`` is null where it could not be read."""
 
     id: str | None
     error: str
+
+
+class EqualCounts(msgspec.Struct):
+    """How often our answers are those that the cases carry: (equal, compared) for each thing that is compared."""
+
+    rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+    def count_answer(self, what: str, same: bool) -> None:
+        """One more was compared."""
+        row = self.rows.setdefault(what, [0, 0])
+        row[0] += same
+        row[1] += 1
+
+    def counts_table(self, *heads: str) -> Table:
+        """A row for each thing, with the share in percent where there is a fourth head."""
+        table = Table(heads[0])
+        for head in heads[1:]:
+            table.add_column(head, justify="right")
+        for what, (same, every) in self.rows.items():
+            table.add_row(what, str(same), str(every), *[f"{100 * same / every:.1f}"][: len(heads) - 3])
+        return table
+
+
+def answer_cases(
+    file: str,
+    decode: Callable[[bytes], One],
+    answer: Callable[[One], Given],
+    output: LinesFormat,
+    headings: Iterable[str],
+    row: Callable[[Given], Sequence[Cell]],
+    *,
+    done_word: str,
+    compared: Callable[[], RenderableType] | None,
+) -> None:
+    """Answer a file of cases, one a line, in its order; ``compared`` gives the table of a comparison.
+
+    Raises Failure where the file cannot be read, and Exit with status 1 where a line is no case.
+    """
+    with opened(file) as stream:
+        cases = with_progress(read_lines(stream, decode), output, done_word)
+        answers = (ErrorAnswer(case.id, str(case)) if isinstance(case, CaseError) else answer(case) for case in cases)
+        failed = write(answers, output, headings, row, compared=compared is not None)
+    end_answers(failed, output, compared)
+
+
+def end_answers(failed: int, output: LinesFormat, compared: Callable[[], RenderableType] | None) -> None:
+    """Print the table of a comparison, where one is asked for. Raises Exit where there were errors."""
+    if compared is not None:
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(compared())
+    if failed:
+        raise typer.Exit(1)
 
 
 def with_progress(cases: Iterable[One], output: LinesFormat, done_word: str, clock: Clock = SYSTEM) -> Iterator[One]:

@@ -12,10 +12,19 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import Failure, stderr, stdout
+from cli.output import Failure
 from cli.timing import measured, undisturbed
 from cli.whatif.cases import opened
-from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.output import (
+    Cell,
+    EqualCounts,
+    ErrorAnswer,
+    LinesFormat,
+    LinesOutput,
+    end_answers,
+    with_progress,
+    write,
+)
 from cli.whatif.preempt_cases import CaseCluster, CaseRequest, ClusterError, FactsForm, clusters, read_file
 from engine.kubelet.devices.links import bits
 from engine.kubelet.rebuild import asked as admission_of
@@ -52,11 +61,10 @@ class PreemptAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-class BestAnswers(msgspec.Struct):
+class BestAnswers(EqualCounts, kw_only=True):
     """What is known of the best answers (``facts``) beside ours."""
 
     strategy: Strategy
-    rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
     micros: dict[str, list[float]] = msgspec.field(default_factory=dict)
 
     def add(self, facts: FactsForm | None, given: PreemptAnswer) -> None:
@@ -66,26 +74,15 @@ class BestAnswers(msgspec.Struct):
             return
         if self.strategy is Strategy.LEAST_PRIORITY:
             best = given.max_priority, given.priority_sum, given.count
-            self._count_answer(
-                "equal to the best (highest priority, sum, number)", best == facts.best_lex_max_sum_count
-            )
-            self._count_answer("on one of the best nodes", given.node in facts.nodes_at_best_lex)
+            self.count_answer("equal to the best (highest priority, sum, number)", best == facts.best_lex_max_sum_count)
+            self.count_answer("on one of the best nodes", given.node in facts.nodes_at_best_lex)
         else:
-            self._count_answer("as few victims as any set in the cluster", given.count == facts.cluster_min_victims)
-        self._count_answer("room on one socket", given.hit)
-
-    def _count_answer(self, what: str, same: bool) -> None:
-        row = self.rows.setdefault(what, [0, 0])
-        row[0] += same
-        row[1] += 1
+            self.count_answer("as few victims as any set in the cluster", given.count == facts.cluster_min_victims)
+        self.count_answer("room on one socket", given.hit)
 
     def answers_table(self) -> Table:
         """What agrees, and how long it took."""
-        table = Table()
-        for heading in (f"{self.strategy}", "yes", "of"):
-            table.add_column(heading, justify="left" if heading == self.strategy else "right")
-        for what, (same, every) in self.rows.items():
-            table.add_row(what, str(same), str(every))
+        table = self.counts_table(str(self.strategy), "yes", "of")
         if not self.rows:
             table.add_row("nothing to compare: no cluster carries facts", "", "")
         for name, found in self.micros.items():
@@ -103,7 +100,7 @@ def command(
     alpha: Annotated[
         float, typer.Option("--alpha", min=0.0, max=1.0, help="Of IncrementalMinimal: priority against topology.")
     ] = Scoring().alpha,
-    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
+    output: LinesOutput = LinesFormat.JSONL,
     compare: Annotated[
         bool,
         typer.Option(
@@ -121,15 +118,12 @@ def command(
         rules = ChoiceRules(strategy, Scoring(alpha=alpha))
     except ValueError as error:
         raise Failure(str(error)) from error
-    agreement = BestAnswers(strategy)
+    agreement = BestAnswers(strategy=strategy)
     with opened(file) as stream:
         form = read_file(stream)
     given = _answers(with_progress(clusters(form), output, "searched"), rules, agreement)
     failed = write(given, output, HEADINGS, _row, compared=compare)
-    if compare:
-        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.answers_table())
-    if failed:
-        raise typer.Exit(1)
+    end_answers(failed, output, agreement.answers_table if compare else None)
 
 
 def _answers(

@@ -12,14 +12,13 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from cli.output import Failure
-from cli.whatif.forms import KubeletForm
+from cli.whatif.forms import KubeletForm, Whole
 from cli.whatif.machines import kubelet_of
 from engine import quantity
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import NodeRoom, Preemptor, TopologyQos
 from simulator.servers import KUBELET, Instance, InstanceClass, Server, preemptor_of, room_of
 
-Whole = Annotated[int, msgspec.Meta(ge=0)]
 Some = Annotated[int, msgspec.Meta(ge=1)]
 
 

@@ -9,11 +9,10 @@ from support.own_process import kubeconfig, modules, start
 from agent.machine import gpus, nvml
 from agent.machine.hardware import Hardware, MachineZone
 from agent.settings import AgentSettings
-from cli.run.agent_process import Task
-from cli.run.becoming import program
+from cli.run.commands import program
 from crds.settings import Settings
 
-PROGRAM = program("cli.run.agent_process")
+PROGRAM = program("agent")
 # What a command line, a settings file, a table, a kubeconfig's plugin or a certificate needs; the engine's arrays; and
 # whatever of Topogate is no part of an agent.
 NOT_THERE = {
@@ -59,8 +58,7 @@ def test_what_a_person_can_mend_is_one_line(tmp_path, change, said):
 
 def test_the_task_has_every_setting(tmp_path):
     given = told(tmp_path)
-    task = msgspec.convert({"settings": given}, Task)
-    assert msgspec.to_builtins(task.settings) == given
+    assert msgspec.to_builtins(msgspec.convert(given, AgentSettings)) == given
 
 
 def test_nvml_is_imported_when_its_library_is_there(monkeypatch):

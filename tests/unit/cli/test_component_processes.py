@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from support.own_process import kubeconfig, modules, start
 
-from cli.run import plain_settings
-from cli.run.becoming import program
+from cli.run.commands import program
+from cli.run.component import plain_settings
 from crds.settings import Settings, from_mapping
 
 # What a command line, a settings file, its checks, a table, a kubeconfig's plugin or a picture needs, and whatever of
@@ -42,7 +42,7 @@ def task(path, **more):
 
 @pytest.mark.parametrize("component", ["ungater", "webhook"])
 def test_a_process_has_nothing_that_it_does_not_need(component, tmp_path):
-    there = modules(program(f"cli.run.{component}_process"), task(kubeconfig(tmp_path)))
+    there = modules(program(component), task(kubeconfig(tmp_path)))
     assert there >= NEEDED[component]
     assert NOT_THERE[component] & there == set()
 
@@ -68,7 +68,7 @@ def test_no_command_starts_threads_of_numpy():
 def test_what_a_person_can_mend_is_one_line(component, change, said, tmp_path):
     path = change.get("kubeconfig") or kubeconfig(tmp_path)
     given = task(path, **{name: value for name, value in change.items() if name != "kubeconfig"})
-    done = start(program(f"cli.run.{component}_process"), given)
+    done = start(program(component), given)
     assert done.returncode == 1
     assert said in done.stderr.splitlines(keepends=True)[-1]
     assert "Traceback" not in done.stderr
@@ -94,7 +94,7 @@ def test_a_command_keeps_its_process_and_checks_its_settings_first(component, tm
         running.terminate()
         running.stderr.read()
     assert running.returncode == 0, said
-    assert f"cli.run.{component}_process" in words[words.index("-c") + 1]
+    assert f"main({component!r}" in words[words.index("-c") + 1]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_command_keeps_its_process_and_checks_its_settings_first(component, tm
 )
 def test_the_settings_that_are_told_are_those_that_were_checked(given):
     checked = from_mapping(given)
-    plain = plain_settings.settings(msgspec.json.decode(msgspec.json.encode(checked.model_dump(mode="json"))))
+    plain = plain_settings(msgspec.json.decode(msgspec.json.encode(checked.model_dump(mode="json"))))
     for name in Settings.model_fields:
         of_one, of_other = getattr(checked, name), getattr(plain, name)
         if name in {"device_annotations", "device_class_mappings"}:

@@ -6,8 +6,9 @@ import yaml
 from support.readme import JOB
 
 from cli.cluster.dump import FoundObject
-from cli.demo.command import FLEET, _flavor
+from cli.demo.command import FLEET
 from cli.demo.preview import TRAIN, preview
+from cli.demo.stage import make_flavor
 from cli.output import stdout
 from cli.web.snapshot import ClusterSnapshot
 from crds.settings import Settings
@@ -33,7 +34,7 @@ def test_it_is_the_job_of_the_readme():
 
 
 def test_it_is_placed_in_one_rack_in_the_order_of_its_ranks_and_the_page_shows_it():
-    answer, objects = preview([*FLEET.objects(), _flavor()], TRAIN, NOW)
+    answer, objects = preview([*FLEET.objects(), make_flavor("tas", FLEET.group)], TRAIN, NOW)
     console = stdout()
     with console.capture() as told:
         console.print(answer)

@@ -11,7 +11,8 @@ from cli.settled import settled
 
 def test_the_webhook_starts_without_kubernetes_asyncio_and_numpy():
     """They cost a second and 100 MB, and a webhook in a cluster needs neither."""
-    code = "import sys, cli.run.webhook, webhook.server; print({'kubernetes_asyncio', 'numpy'} & set(sys.modules))"
+    modules = "cli.run.commands, cli.settled, webhook.server"
+    code = f"import sys, {modules}; print({{'kubernetes_asyncio', 'numpy'}} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
 

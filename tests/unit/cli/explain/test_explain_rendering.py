@@ -5,9 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
+from cli.cluster.pod_zones import PodZone
 from cli.cluster.room_report import Room
 from cli.explain.rendering import render
-from cli.explain.report import AskedPodSet, Domain, ExplainedPod, MachineTrouble, PodZone, Report
+from cli.explain.report import AskedPodSet, Domain, ExplainedPod, MachineTrouble, Report
 
 BLOCK, RACK, HOST = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"
 

@@ -1,12 +1,33 @@
-"""Which Prometheus has the metrics of a cluster, as commands are told."""
+"""Options that several commands have. Nothing is imported here but what declares them: --help is to answer at once."""
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli.output import Failure
 
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="Settings file; default /etc/topogate/config.yaml; where there is none, the ConfigMap topogate-config "
+        "counts.",
+    ),
+]
+ClusterFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-f",
+        "--cluster",
+        metavar="FILE",
+        help="A snapshot (topogate snapshot, kubectl get -o yaml) instead of the live cluster; repeat for more.",
+    ),
+]
+InstalledDomain = Annotated[
+    str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
+]
 PrometheusLabels = Annotated[
     list[str] | None,
     typer.Option(
