@@ -53,16 +53,26 @@ class Quantity(msgspec.Struct, frozen=True):
             kept = None if self.scale is None or scale is None else min(self.scale, scale)
         total = self.nanos + nanos
         # An amount that no longer fits 64 bits is kept as a decimal of any size from here on.
-        if kept is not None and abs(total) > LARGEST_INT * _in_nanos(kept):
+        if kept is not None and abs(total) > LARGEST_INT * 10 ** (kept + 9):
             kept = None
         return Quantity(total, kept, self.written)
 
     def __str__(self) -> str:
-        return _format_nanos(self.nanos, self.written)
-
-
-def _in_nanos(scale: int) -> int:
-    return int(10 ** (scale + 9))
+        # Kubernetes leaves out a suffix that SI has not (10^21 is ``1`` there); here the canonical form stays true.
+        if self.nanos == 0:
+            return "0"
+        if self.written == BINARY_SI and self.nanos % NANO == 0 and abs(self.nanos) >= 1024 * NANO:
+            value, shift = self.nanos // NANO, 0
+            # Ei is the largest suffix.
+            while value % 1024 == 0 and shift < 60:
+                value, shift = value // 1024, shift + 10
+            return f"{value}{next((suffix for suffix, bits in _BINARY.items() if bits == shift), '')}"
+        value, exponent = self.nanos, -9
+        while value % 1000 == 0:
+            value, exponent = value // 1000, exponent + 3
+        if self.written == DECIMAL_EXPONENT or exponent not in _SUFFIXES:
+            return f"{value}e{exponent}" if exponent else str(value)
+        return f"{value}{_SUFFIXES[exponent]}"
 
 
 def whole_quantity(amount: int, written: str) -> Quantity:
@@ -119,21 +129,3 @@ def _binary(number: str, fraction: str, shift: int) -> Quantity:
     # Binary amounts are cut at 2^63 - 1; decimal ones are not.
     nanos = min(nanos, LARGEST_INT * NANO)
     return Quantity(nanos, 0 if nanos == 0 else None, DECIMAL_SI if 0 < nanos < NANO else BINARY_SI)
-
-
-def _format_nanos(nanos: int, written: str) -> str:
-    """The canonical form. Kubernetes leaves out a suffix that SI has not (10^21 is ``1`` there); here it stays true."""
-    if nanos == 0:
-        return "0"
-    if written == BINARY_SI and nanos % NANO == 0 and abs(nanos) >= 1024 * NANO:
-        value, shift = nanos // NANO, 0
-        # Ei is the largest suffix.
-        while value % 1024 == 0 and shift < 60:
-            value, shift = value // 1024, shift + 10
-        return f"{value}{next((suffix for suffix, bits in _BINARY.items() if bits == shift), '')}"
-    value, exponent = nanos, -9
-    while value % 1000 == 0:
-        value, exponent = value // 1000, exponent + 3
-    if written == DECIMAL_EXPONENT or exponent not in _SUFFIXES:
-        return f"{value}e{exponent}" if exponent else str(value)
-    return f"{value}{_SUFFIXES[exponent]}"

@@ -11,7 +11,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.claims.allocate import Allocator, Prepared, prepare
 from engine.claims.budget import MOST_STEPS, Budget
-from engine.claims.cel.selectors import Program, Selectors
+from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.interchangeable import DeviceSets, Takers
 from engine.claims.counting.looks import DeviceUse, DeviceView, DeviceViews, NodeDevices
 from engine.claims.in_use import InUse
@@ -71,7 +71,8 @@ class ClaimCounter:
     _counts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        paths = [path for program in self._programs() for path in program.reads]
+        texts = sorted(expressions(self.claims, self.classes))
+        paths = [path for text in texts for path in self.selectors.program(text).reads]
         constraints = [one for claim in self.claims for one in claim.constraints]
         attributes = {name for one in constraints for name in (one.match, one.distinct) if name}
         self.view = self.views.view_of_paths(paths, attributes, own=self.own)
@@ -148,9 +149,6 @@ class ClaimCounter:
             self._sets[number] = sets
         found = self._sets[number]
         return min(found.count(frozenset(state.busy), self.limit), self.limit) if found is not None else None
-
-    def _programs(self) -> Sequence[Program]:
-        return [self.selectors.program(text) for text in sorted(expressions(self.claims, self.classes))]
 
 
 def expressions(claims: Sequence[Claim], classes: dict[str, DeviceClass]) -> set[str]:

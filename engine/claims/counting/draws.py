@@ -10,7 +10,7 @@ from engine.claims.budget import Budget
 from engine.claims.counting.interchangeable import DeviceSets, common_of
 from engine.claims.errors import AllocationError, SearchLimitError
 from engine.claims.hardware import NodeHardware
-from engine.claims.model import EXACT_COUNT, MOST_DEVICES, Ask, Claim, DeviceId
+from engine.claims.model import EXACT_COUNT, MOST_DEVICES, Claim, DeviceId
 
 DeviceSet = frozenset[DeviceId]
 
@@ -87,10 +87,10 @@ def most_devices(claims: Sequence[Claim]) -> int:
     found = 0
     for claim in claims:
         asks = [(one.exactly, *one.alternatives) for one in claim.requests]
-        counts = [max(_count_of_ask(ask) for ask in each if ask is not None) for each in asks if any(each)]
+        counts = [
+            max(ask.count if ask.mode == EXACT_COUNT else MOST_DEVICES for ask in each if ask is not None)
+            for each in asks
+            if any(each)
+        ]
         found += min(sum(counts), MOST_DEVICES)
     return max(found, 1)
-
-
-def _count_of_ask(ask: Ask) -> int:
-    return ask.count if ask.mode == EXACT_COUNT else MOST_DEVICES

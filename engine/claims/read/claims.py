@@ -93,7 +93,15 @@ def _ask_of(part: Fields, name: str) -> Ask:
         count=part.integer("count") or (1 if mode == EXACT_COUNT else 0),
         admin=part.flag("adminAccess"),
         selectors=_selectors(part),
-        tolerations=tuple(_toleration(one) for one in part.parts_of_list("tolerations")),
+        tolerations=tuple(
+            DeviceToleration(
+                key=one.text("key"),
+                operator=one.text("operator") or "Equal",
+                value=one.text("value"),
+                effect=one.text("effect"),
+            )
+            for one in part.parts_of_list("tolerations")
+        ),
         # An empty ``capacity`` differs from none: with the gate off it is refused all the same (`_check_features`).
         capacity=None if capacity is None else (capacity.quantities("requests") if wanted else {}),
         derived={one.text("name"): one.text("expression") for one in part.parts_of_list("derivedAttributes")},
@@ -105,12 +113,3 @@ def _selectors(part: Fields) -> tuple[str | None, ...]:
     # None marks a selector of a later API version. It is refused when it is used, and not while it is read: nobody may
     # ask for it.
     return tuple(None if cel is None else cel.text("expression") for cel in found)
-
-
-def _toleration(part: Fields) -> DeviceToleration:
-    return DeviceToleration(
-        key=part.text("key"),
-        operator=part.text("operator") or "Equal",
-        value=part.text("value"),
-        effect=part.text("effect"),
-    )
