@@ -37,7 +37,13 @@ def _order(choice: Choice) -> tuple[float, int]:
 def _try_victims(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, rules: ChoiceRules) -> Choice | None:
     """What the kubelet says with these victims gone; None where it refuses."""
     needs = wanted(kind_of(room.layout), preemptor)
-    if needs is None or needs.asked is None or room.layout is None or not _has_amounts(room, picked, preemptor):
+    if needs is None or needs.asked is None or room.layout is None:
+        return None
+    # Whether the node has the amounts with these victims gone.
+    if not all(
+        room.free.get(name, 0) + sum(room.victims[at].requests.get(name, 0) for at in picked) >= amount
+        for name, amount in preemptor.requests.items()
+    ):
         return None
     admission = asked(room.layout, state_without(room, picked), needs.asked)
     if not admission.admitted:
@@ -45,11 +51,3 @@ def _try_victims(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, 
     victims, landing = tuple(room.victims[at] for at in picked), landing_of(room.layout, admission.zones)
     cost = cost_of(victims)
     return Choice(room.node, victims, cost, landing, freed_by(victims), rules.scoring.score(cost.total, landing))
-
-
-def _has_amounts(room: NodeRoom, picked: Sequence[int], preemptor: Preemptor) -> bool:
-    """Whether the node has the amounts with these victims gone."""
-    return all(
-        room.free.get(name, 0) + sum(room.victims[at].requests.get(name, 0) for at in picked) >= amount
-        for name, amount in preemptor.requests.items()
-    )
