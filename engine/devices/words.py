@@ -37,14 +37,15 @@ def message_of(
         return "it has no devices"
     try:
         left_out = uncounted(prepared, known.budget)
-        requests = [_request(node, request, holders, known, left_out) for request in _single(prepared)]
+        requests = [
+            _request(node, request, holders, known, left_out)
+            for _, claimed in prepared.claims
+            for alternatives in claimed
+            for request in alternatives
+        ]
     except (AllocationError, SearchLimitError) as error:
         return str(error)[:_LONGEST]
     return "; ".join([*requests, *(common or _promised(node, prepared, waiting, known))])
-
-
-def _single(prepared: Prepared) -> list[Ready]:
-    return [one for _, requests in prepared.claims for alternatives in requests for one in alternatives]
 
 
 def _request(

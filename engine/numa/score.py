@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from engine.kubelet.devices.choose import fragmentation
 from engine.kubelet.devices.links import TABLE_DEVICES, LinkGraph, cliques, closeness, mask_of, tables
-from engine.kubelet.devices.xpu import XpuBoard, delta_mtf
+from engine.kubelet.devices.xpu import delta_mtf
 from engine.kubelet.machine import Layout, Scope, State, TopologyPolicy
 
 FULL: Final = 1000
@@ -120,14 +120,13 @@ def breaks(layout: Layout, before: State, after: State) -> int:
             if known and before.devices[row] != after.devices[row]:
                 found += pieces(links, after.devices[row]) - pieces(links, before.devices[row])
         elif links is not None:
-            free, left = (_of_wings(links, state, row, known=known) for state in (before, after))
+            free, left = (
+                links.free_by_wing(state.devices[row]) if known else tuple(max(0, zone[row]) for zone in state.free)
+                for state in (before, after)
+            )
             taken = tuple(have - rest for have, rest in zip(free, left, strict=True))
             found += delta_mtf(free, taken) if any(taken) else 0
     return found
-
-
-def _of_wings(board: XpuBoard, state: State, row: int, *, known: bool) -> tuple[int, ...]:
-    return board.free_by_wing(state.devices[row]) if known else tuple(max(0, zone[row]) for zone in state.free)
 
 
 @lru_cache(maxsize=1 << 14)

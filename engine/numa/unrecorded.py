@@ -32,11 +32,13 @@ def amounts_in_zones(layout: Layout, shape: PodShape | None) -> Pairs:
         cpus = ((layout.resources.index(CPU), 1000 * ask.cpus),) if ask.cpus else ()
         for row, amount in (*cpus, *ask.memory, *ask.devices) if kind is not ContainerKind.INIT else ():
             found[row] = found.get(row, 0) + amount
-    return tuple([(row, amount) for row, amount in sorted(found.items()) if amount and _reported(layout, row)])
-
-
-def _reported(layout: Layout, row: int) -> bool:
-    return any(zone[row] >= 0 for zone in layout.allocatable)
+    return tuple(
+        [
+            (row, amount)
+            for row, amount in sorted(found.items())
+            if amount and any(zone[row] >= 0 for zone in layout.allocatable)
+        ]
+    )
 
 
 def held_apart(layout: Layout, available: Rows, need: Mapping[int, int], counted: Iterable[NumaPlacement]) -> Rows:

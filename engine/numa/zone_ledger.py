@@ -389,7 +389,14 @@ class NumaLedger:
         """Bring back what was decided at ``mark``, after pods, machines and slots; ``last``: none is open now."""
         undo = self._undo or []
         for name, saved in dict(reversed(undo[mark.at :])).items():  # of each node what was saved first
-            self._bring_back(name, saved)
+            inside = self._zones_of_node(name)
+            for key in {*inside.decided, *saved.decided}:
+                # By identity: slots whose zones did not change have the same tuple, and are not charged again.
+                if inside.decided.get(key) is not saved.decided.get(key):
+                    self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
+            inside.bring_back(saved)
+            self._mark_node_changed(name)
+            self._drop_idle(name, inside)
         self._undo = None if last else undo[: mark.at]
         self._pending, self._doubtful = dict(mark.pending), dict.fromkeys(mark.doubtful)
         self._new = mark.new
@@ -401,13 +408,3 @@ class NumaLedger:
     def _save(self, name: str, inside: NodeZones) -> None:
         if self._undo is not None:
             self._undo.append((name, inside.saved()))
-
-    def _bring_back(self, name: str, saved: Saved) -> None:
-        inside = self._zones_of_node(name)
-        for key in {*inside.decided, *saved.decided}:
-            # By identity: slots whose zones did not change have the same tuple, and are not charged again.
-            if inside.decided.get(key) is not saved.decided.get(key):
-                self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
-        inside.bring_back(saved)
-        self._mark_node_changed(name)
-        self._drop_idle(name, inside)

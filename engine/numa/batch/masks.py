@@ -136,7 +136,8 @@ def _small(have: Sequence[Ints], amounts: Sequence[int], space: Workspace) -> tu
         if amount >= limit:
             # Memory comes in bytes and mostly in whole pages: without the
             # zero bits that all amounts share comparisons stay exact.
-            shift = _trailing_zeros(int(np.bitwise_or.reduce(cut[row], axis=None)) | amount)
+            together = int(np.bitwise_or.reduce(cut[row], axis=None)) | amount
+            shift = (together & -together).bit_length() - 1
             if amount >> shift >= limit:
                 return _large(have, amounts, cut)
             cut[row] >>= shift
@@ -150,10 +151,6 @@ def _large(have: Sequence[Ints], amounts: Sequence[int], cut: _Numbers) -> tuple
     for row, (part, amount) in enumerate(zip(have, amounts, strict=True)):
         np.minimum(part, amount, out=cut[row])
     return cut, np.array(amounts, np.int64)
-
-
-def _trailing_zeros(number: int) -> int:
-    return (number & -number).bit_length() - 1
 
 
 def _sums(have: _Numbers, half: Half, space: Workspace, name: str) -> _Numbers:
