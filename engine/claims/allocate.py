@@ -12,7 +12,7 @@ from engine.claims.budget import Budget
 from engine.claims.errors import AllocationError, SearchLimitError
 from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
-from engine.claims.model import MOST_DEVICES, Ask, Claim, Request
+from engine.claims.model import MOST_DEVICES, Claim, Request
 from engine.claims.results import Allocation, Outcome
 from engine.claims.searching.constraints import Rule, rule_of
 from engine.claims.searching.requests import RequestContext, ready
@@ -110,9 +110,12 @@ def _requests(claim: Claim, known: RequestContext, hardware: NodeHardware) -> tu
     least = 0
     for request in claim.requests:
         _check_features(claim, request, hardware)
-        alternatives = tuple(
-            ready(claim, ask, parent, known, hardware) for ask, parent in _alternatives_of(claim, request)
-        )
+        asks = [(ask, request.name) for ask in request.alternatives]
+        if not asks:
+            if request.exactly is None:
+                raise AllocationError(f"claim {claim.name}, request {request.name}: unsupported request type")
+            asks = [(request.exactly, "")]
+        alternatives = tuple(ready(claim, ask, parent, known, hardware) for ask, parent in asks)
         # The smallest alternative: the limit is exceeded for certain only if even that one exceeds it.
         devices = min(one.count for one in alternatives)
         if devices > MOST_DEVICES - least:
@@ -125,14 +128,6 @@ def _requests(claim: Claim, known: RequestContext, hardware: NodeHardware) -> tu
     # For its error alone: a constraint of an unknown kind ends the pod before any device is looked at.
     _rules(claim, lists=hardware.features.list_attributes)
     return tuple(made)
-
-
-def _alternatives_of(claim: Claim, request: Request) -> list[tuple[Ask, str]]:
-    if request.alternatives:
-        return [(ask, request.name) for ask in request.alternatives]
-    if request.exactly is None:
-        raise AllocationError(f"claim {claim.name}, request {request.name}: unsupported request type")
-    return [(request.exactly, "")]
 
 
 def _check_features(claim: Claim, request: Request, hardware: NodeHardware) -> None:

@@ -113,7 +113,19 @@ def extended_claim(
     mappings: list[RequestMapping] = []
     for name in of_devices:
         parts, mapped = _of_resource(containers, name)
-        requests += [_request(part, classes[name]) for part in parts]
+        for part in parts:
+            ask = Ask(
+                name=part.name,
+                class_name=classes[name].name,
+                mode=EXACT_COUNT,
+                count=part.count,
+                admin=None,
+                selectors=(),
+                tolerations=(),
+                capacity=None,
+                derived={},
+            )
+            requests.append(Request(part.name, ask, ()))
         mappings += mapped
     # As texts, as the scheduler sorts them: container-10 comes before container-2, and the order decides who gets which
     # device.
@@ -131,21 +143,6 @@ def extended_requests(containers: Sequence[ContainerAsk], classes: Mapping[str, 
         for part in _of_resource(containers, name)[0]
     ]
     return tuple(sorted(found, key=lambda one: one.name))
-
-
-def _request(part: _Part, device_class: DeviceClass) -> Request:
-    ask = Ask(
-        name=part.name,
-        class_name=device_class.name,
-        mode=EXACT_COUNT,
-        count=part.count,
-        admin=None,
-        selectors=(),
-        tolerations=(),
-        capacity=None,
-        derived={},
-    )
-    return Request(part.name, ask, ())
 
 
 def _of_resource(containers: Sequence[ContainerAsk], resource: str) -> tuple[list[_Part], list[RequestMapping]]:

@@ -90,11 +90,22 @@ class Inventory(msgspec.Struct):
         # A slice stands under each of its labels, and a node may have several of them.
         labelled = {id(one): one for label in labels for one in self._of_label.get(label, ())}
         for one in (*self._of_node.get(node.name, ()), *labelled.values(), *self._shared):
-            if _is_usable(one, features) and _relevant(one, node):
-                _add_newest(found, one)
+            if not features.partitionable and (one.per_device is not None or one.counter_sets):
+                continue
+            if not features.compatibility_groups and one.outline.grouped:
+                continue
+            if not _relevant(one, node):
+                continue
+            # ``setdefault`` puts the first slice in, so the branches below add only later ones.
+            slices = found.setdefault(one.pool_id, [one])
+            if one.generation > slices[0].generation:
+                found[one.pool_id] = [one]
+            elif one.generation == slices[0].generation and one is not slices[0]:
+                slices.append(one)
         pools = [self._pool(pool_id, slices, features) for pool_id, slices in found.items()]
         there = [pool for pool in pools if pool is not None]
         if len(there) > 1:
+            # Pools with binding conditions come last.
             there.sort(key=lambda pool: (any(one.outline.conditional for one in pool.slices), pool.pool_id))
         return tuple(there)
 
@@ -143,25 +154,10 @@ def reaches(reach: Reach, node: DeviceNode) -> bool:
     return reach.terms is not None and node_selectors.matches(reach.terms, node.name, node.labels)
 
 
-def _is_usable(one: ResourceSlice, features: Features) -> bool:
-    if not features.partitionable and (one.per_device is not None or one.counter_sets):
-        return False
-    return features.compatibility_groups or not one.outline.grouped
-
-
 def _relevant(one: ResourceSlice, node: DeviceNode) -> bool:
     if one.reach.node or one.reach.all_nodes or one.reach.terms is not None:
         return reaches(one.reach, node)
     return bool(one.per_device) and any(reaches(device.reach, node) for device in one.devices)
-
-
-def _add_newest(found: dict[PoolId, list[ResourceSlice]], one: ResourceSlice) -> None:
-    # ``setdefault`` puts the first slice in, so the branches below add only later ones.
-    slices = found.setdefault(one.pool_id, [one])
-    if one.generation > slices[0].generation:
-        found[one.pool_id] = [one]
-    elif one.generation == slices[0].generation and one is not slices[0]:
-        slices.append(one)
 
 
 def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[ResourceSlice], features: Features) -> Pool:

@@ -53,25 +53,24 @@ class Quantity(msgspec.Struct, frozen=True):
             kept = None if self.scale is None or scale is None else min(self.scale, scale)
         total = self.nanos + nanos
         # An amount that no longer fits 64 bits is kept as a decimal of any size from here on.
-        if kept is not None and abs(total) > LARGEST_INT * int(10 ** (kept + 9)):
+        if kept is not None and abs(total) > LARGEST_INT * 10 ** (kept + 9):
             kept = None
         return Quantity(total, kept, self.written)
 
     def __str__(self) -> str:
         # Kubernetes leaves out a suffix that SI has not (10^21 is ``1`` there); here the canonical form stays true.
-        nanos, written = self.nanos, self.written
-        if nanos == 0:
+        if self.nanos == 0:
             return "0"
-        if written == BINARY_SI and nanos % NANO == 0 and abs(nanos) >= 1024 * NANO:
-            value, shift = nanos // NANO, 0
+        if self.written == BINARY_SI and self.nanos % NANO == 0 and abs(self.nanos) >= 1024 * NANO:
+            value, shift = self.nanos // NANO, 0
             # Ei is the largest suffix.
             while value % 1024 == 0 and shift < 60:
                 value, shift = value // 1024, shift + 10
             return f"{value}{next((suffix for suffix, bits in _BINARY.items() if bits == shift), '')}"
-        value, exponent = nanos, -9
+        value, exponent = self.nanos, -9
         while value % 1000 == 0:
             value, exponent = value // 1000, exponent + 3
-        if written == DECIMAL_EXPONENT or exponent not in _SUFFIXES:
+        if self.written == DECIMAL_EXPONENT or exponent not in _SUFFIXES:
             return f"{value}e{exponent}" if exponent else str(value)
         return f"{value}{_SUFFIXES[exponent]}"
 

@@ -1,6 +1,6 @@
 """ResourceSlices, and what all devices of one come to for whoever looks at many of them."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -62,20 +62,19 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
         names = [one.name for one in devices]
         uses = [use for one in devices if one.uses for use in one.uses]
         kinds = {attribute.kind for one in devices for attribute in one.attributes.values()}
+        flaws: tuple[str | None, ...] | None = None
+        # Kinds that are always values cannot be flawed. Only versions and lists are parsed.
+        if not kinds <= ALWAYS_VALUES:
+            found = tuple([flaw_of(one) for one in devices])
+            flaws = None if found.count(None) == len(found) else found
         return cls(
             forms=tuple([one.form for one in devices]),
             repeated=repeated(names),
             counted=bool(uses),
             grouped=bool(uses) and any(use.groups for use in uses),
             conditional=[one.binding_conditions for one in devices].count(None) < len(devices),
-            # Kinds that are always values cannot be flawed. Only versions and lists are parsed.
-            flaws=None if kinds <= ALWAYS_VALUES else _flaws(devices),
+            flaws=flaws,
         )
-
-
-def _flaws(devices: Iterable[Device]) -> tuple[str | None, ...] | None:
-    found = tuple([flaw_of(one) for one in devices])
-    return None if found.count(None) == len(found) else found
 
 
 def repeated(names: Sequence[str]) -> str:

@@ -123,8 +123,8 @@ def grouped(
     names: Sequence[str], looks: Ints, states: Ints, count: Callable[[str], int | None]
 ) -> tuple[Ints, set[str]]:
     """What `Counting.whole` gives, where nodes count alike that are equal in both numbers (below 2^31): asked once."""
-    # Both numbers in one: looks in the upper half, states in the lower one. `_apart` gives states below 0, which meet
-    # no others.
+    # Both numbers in one: looks in the upper half, states in the lower one. `_number_apart` gives states below 0, which
+    # meet no others.
     _, first, groups = np.unique((looks << 32) + states, return_index=True, return_inverse=True)
     found = [count(names[place]) for place in first.tolist()]
     values = np.array([one or 0 for one in found], np.int64)[groups]

@@ -39,8 +39,8 @@ def message_of(
         left_out = uncounted(prepared, known.budget)
         requests = [
             _request(node, request, holders, known, left_out)
-            for _, ready in prepared.claims
-            for alternatives in ready
+            for _, claimed in prepared.claims
+            for alternatives in claimed
             for request in alternatives
         ]
     except (AllocationError, SearchLimitError) as error:

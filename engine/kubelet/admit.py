@@ -93,17 +93,16 @@ def hangs(layout: Layout, pod: PodShape) -> int:
         return 0
     asks = asks_of(layout.resources, layout.ignored, layout.kubelet, pod)
     wanted = [asks.whole] if layout.kubelet.scope is Scope.POD else [ask for _, _, ask in asks.containers]
-    return max((_combinations(layout, pod, asks, ask) for ask in wanted), default=0)
-
-
-def _combinations(layout: Layout, pod: PodShape, asks: Asks, ask: ResourceRequest) -> int:
-    hints = Trial(layout, empty(layout), pod, asks).hints_for_ask(ask)
-    # As the kubelet does before its product of hints: single-numa-node drops every hint but preferred ones of one zone,
-    # so its product stays small.
-    if layout.kubelet.policy is TopologyPolicy.SINGLE:
-        single = space_of(len(layout.zones)).widths[1]
-        hints = [Hints(preferred=hint.preferred & single, free=hint.free) for hint in hints]
-    return permutations(hints)
+    most = 0
+    for ask in wanted:
+        hints = Trial(layout, empty(layout), pod, asks).hints_for_ask(ask)
+        # As the kubelet does before its product of hints: single-numa-node drops every hint but preferred ones of one
+        # zone, so its product stays small.
+        if layout.kubelet.policy is TopologyPolicy.SINGLE:
+            single = space_of(len(layout.zones)).widths[1]
+            hints = [Hints(preferred=hint.preferred & single, free=hint.free) for hint in hints]
+        most = max(most, permutations(hints))
+    return most
 
 
 class Trial:
@@ -171,29 +170,27 @@ class Trial:
         return None
 
     def _step(self, name: str, ask: ResourceRequest) -> Merged:
-        merged = self._merge(ask)
-        # Restricted and single-numa-node refuse by the same rule; they differ in which hints are merged, not here.
-        admitted = merged.preferred or self.layout.kubelet.policy is TopologyPolicy.BEST_EFFORT
-        self.steps.append(HintMerge(name, merged.mask, merged.preferred, admitted))
-        return merged
-
-    def _merge(self, ask: ResourceRequest) -> Merged:
-        """The merged hint; where a single zone is preferred by all, nothing wider is looked at."""
+        """Merge the hints; where a single zone is preferred by all, nothing wider is looked at."""
         kubelet = self.layout.kubelet
         space = space_of(len(self.layout.zones))
         # Most pods fit one zone. Their merge needs no family of all masks, which is the costly part on 8 zones.
         narrow = self.hints_for_ask(ask, narrow=True)
         if kubelet.policy is TopologyPolicy.SINGLE:
-            return merge(narrow, space, TopologyPolicy.SINGLE)
-        distances = [zone.distances for zone in self.layout.zones] if kubelet.prefer_closest_numa_nodes else []
-        # A node that publishes distances for some zones only has no order by distance.
-        if not all(distances):
-            distances = []
-        # A preferred mask of one zone is the narrowest that there is, so no wider family can change the answer.
-        mask = agreed(narrow, space, distances)
-        return (
-            Merged(mask, preferred=True) if mask else merge(self.hints_for_ask(ask), space, kubelet.policy, distances)
-        )
+            merged = merge(narrow, space, TopologyPolicy.SINGLE)
+        else:
+            distances = [zone.distances for zone in self.layout.zones] if kubelet.prefer_closest_numa_nodes else []
+            # A node that publishes distances for some zones only has no order by distance.
+            if not all(distances):
+                distances = []
+            # A preferred mask of one zone is the narrowest that there is, so no wider family can change the answer.
+            mask = agreed(narrow, space, distances)
+            merged = Merged(mask, preferred=True)
+            if not mask:
+                merged = merge(self.hints_for_ask(ask), space, kubelet.policy, distances)
+        # Restricted and single-numa-node refuse by the same rule; they differ in which hints are merged, not here.
+        admitted = merged.preferred or kubelet.policy is TopologyPolicy.BEST_EFFORT
+        self.steps.append(HintMerge(name, merged.mask, merged.preferred, admitted))
+        return merged
 
     def hints_for_ask(self, ask: ResourceRequest, *, narrow: bool = False) -> list[Hints]:
         """The hints of all that is asked for, of those who have a preference; ``narrow`` as in `of_sums`."""
@@ -249,7 +246,16 @@ class Trial:
     def _allocate_devices(
         self, at: int, kind: ContainerKind, row: int, count: int, mask: int | None
     ) -> int | AllocationFailure | None:
-        later = 0 if kind is ContainerKind.INIT else self._asked_later(at, row)
+        later = 0
+        if kind is not ContainerKind.INIT:
+            # Devices that containers after this one will hold beside it.
+            later = sum(
+                amount
+                for other, _, ask in self.asks.containers[at + 1 :]
+                if other is not ContainerKind.INIT
+                for r, amount in ask.devices
+                if r == row
+            )
         if row in self.devices:
             room = self.devices[row]
             # Devices that an init container lends are free for this container; they count as the pod's other devices
@@ -263,13 +269,6 @@ class Trial:
             free = dict(self.state.declared_free).get(self.layout.resources[row])
             return allocate_units(self.counts[row], count, mask, kind, mode=self.mode, whole=whole, declared=free)
         return None
-
-    def _asked_later(self, at: int, row: int) -> int:
-        """Devices that containers after this one will hold beside it."""
-        later = self.asks.containers[at + 1 :]
-        return sum(
-            amount for kind, _, ask in later if kind is not ContainerKind.INIT for r, amount in ask.devices if r == row
-        )
 
     def knows(self, resource: str) -> bool:
         """Whether devices of a resource were handed out by what is known of them."""

@@ -4,7 +4,7 @@ Ordinary init containers keep what they got and lend it to the containers after 
 of that. Later hints have to cover the zones of what is still lent: so an init container pins the pod.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -137,7 +137,13 @@ class CpuRoom:
                 return refused
         usable, chosen = self.free | self.spare, 0
         if mask is not None:
-            aligned = usable & self._near(mask)
+            near = 0
+            for zone in bits(mask):
+                near |= self.cpus.zones[zone]
+            if kubelet.align_by_socket:
+                # With align-by-socket the CPUs may lie outside the merged mask, on the same socket.
+                near = sum(socket for socket in self.cpus.sockets.values() if socket & near)
+            aligned = usable & near
             # As many as the mask has, and the rest from anywhere below: a mask of best-effort may be too small.
             chosen = take_by_topology(self.cpus, kubelet, aligned, min(count, aligned.bit_count())) or 0
         rest = count - chosen.bit_count()
@@ -152,16 +158,6 @@ class CpuRoom:
         # An init container keeps its CPUs and lends them; any other container takes them out of what is lent for good.
         self.spare = self.spare | chosen if kind is ContainerKind.INIT else self.spare & ~chosen
         return sum(1 << zone for zone, part in enumerate(self.by_zone(chosen)) if part)
-
-    def _near(self, mask: int) -> int:
-        """The CPUs that are aligned with a zone mask."""
-        found = 0
-        for zone in bits(mask):
-            found |= self.cpus.zones[zone]
-        if self.layout.kubelet.align_by_socket:
-            # With align-by-socket the CPUs may lie outside the merged mask, on the same socket.
-            found = sum(socket for socket in self.cpus.sockets.values() if socket & found)
-        return found
 
     def by_zone(self, chosen: int) -> tuple[int, ...]:
         """How many of some CPUs each zone has."""
@@ -225,14 +221,14 @@ class CountRoom:
         zones = range(len(self.free))
         inside = (1 << len(self.free)) - 1 if mask is None else mask
         order = [zone for zone in zones if inside >> zone & 1] + [zone for zone in zones if not inside >> zone & 1]
-        return self._take_units(count, order, inside, kind)
-
-    def _take_units(self, count: int, order: Sequence[int], inside: int, kind: ContainerKind) -> int:
-        got, rest, uneven = [0] * len(self.free), count, self._is_uneven(count)
-        aligned = sum(self.free[zone] + self.spare[zone] for zone in range(len(got)) if inside >> zone & 1)
+        # Whether CPUs are asked for, or lent, that are not whole cores.
+        threads = max(self.layout.threads, 1)
+        uneven = resource == CPU and any(part % threads for part in (count, *self.spare))
+        got, rest = [0] * len(self.free), count
+        aligned = sum(self.free[zone] + self.spare[zone] for zone in zones if inside >> zone & 1)
         reach = sum(
             1 << zone
-            for zone in range(len(got))
+            for zone in zones
             if self.free[zone] + self.spare[zone] and (inside >> zone & 1 or aligned < count)
         )
         for source in (self.spare, self.free):
@@ -252,11 +248,6 @@ class CountRoom:
         if kind is ContainerKind.INIT:
             self.spare = [spare + part for spare, part in zip(self.spare, got, strict=True)]
         return reach if count else 0
-
-    def _is_uneven(self, count: int) -> bool:
-        """Whether CPUs are asked for, or lent, that are not whole cores."""
-        threads = max(self.layout.threads, 1)
-        return self.layout.resources[self.row] == CPU and any(part % threads for part in (count, *self.spare))
 
     def keep_others(self) -> None:
         """Hold as many as the pod may: its containers may have got other CPUs than its init containers keep.
@@ -320,13 +311,16 @@ class DeviceRoom:
             have = tuple([(usable & mask).bit_count() for mask in self.zones])
             must = sum(1 << zone for zone, mask in enumerate(self.zones) if mask & self.spare)
             return of_sums(have, known.units, count, among, must=must, narrow=narrow)
-        return of_sets([self.free & mask for mask in self.zones], self.zones, count, among, self._lent_to())
-
-    def _lent_to(self) -> Callable[[int], int]:
-        """How many lent devices a zone mask has; -1 where one of them has no zone in it."""
         listed = self.layout.devices[self.row]
         placed = [listed[index].zones for index in bits(self.spare) if listed[index].zones]
-        return lambda mask: len(placed) if all(zones & mask for zones in placed) else -1
+        return of_sets(
+            [self.free & mask for mask in self.zones],
+            self.zones,
+            count,
+            among,
+            # How many lent devices a zone mask has; -1 where one of them has no zone in it.
+            lambda mask: len(placed) if all(zones & mask for zones in placed) else -1,
+        )
 
     def candidates(self, count: int, mask: int | None) -> tuple[int, int] | AllocationFailure:
         """(devices that the container gets whatever the plugin prefers, devices out of which the rest comes)."""

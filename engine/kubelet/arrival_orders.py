@@ -64,7 +64,13 @@ def certain(layout: Layout, least: State, most: State, shapes: Iterable[PodShape
         # decides.
         if len(coming) == 1:
             ((shape, count),) = coming.items()
-            return _one_by_one(layout, least, shape, count)
+            # They come in the one order that there is.
+            for _ in range(count):
+                admission = asked(layout, least, shape)
+                if not admission.admitted:
+                    return False
+                least = admission.after
+            return True
         # A bound that is cheap to compute. Where it fails, the search may still find that all go.
         if all(_finds_room(layout, least, shape, coming) for shape in coming):
             return True
@@ -89,16 +95,6 @@ def _is_plain(layout: Layout, shape: PodShape) -> bool:
     return sum(ask != ResourceRequest() for _, _, ask in asks.containers) <= 1
 
 
-def _one_by_one(layout: Layout, state: State, shape: PodShape, count: int) -> bool:
-    """Pods that are all alike and placed at once: they come in the one order that there is."""
-    for _ in range(count):
-        admission = asked(layout, state, shape)
-        if not admission.admitted:
-            return False
-        state = admission.after
-    return True
-
-
 def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[PodShape]) -> bool:
     """Whether a plain pod finds a zone wherever the others go: they are too few to block all that have room for it.
 
@@ -112,10 +108,7 @@ def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[P
     if _reach(layout, shape) > 1:
         return False
     zones = [
-        [
-            (free[row] // 1000 if layout.resources[row] == CPU else free[row]) - amount + 1
-            for row, amount in need.items()
-        ]
+        [free[row] // (1000 if layout.resources[row] == CPU else 1) - amount + 1 for row, amount in need.items()]
         for zone, free in enumerate(state.free)
         # A zone of a memory group serves no pod alone, however much it has free.
         if not state.memory or state.memory[zone].cells == 1 << zone
@@ -175,22 +168,21 @@ class _Search:
             return True
         known = self._known.get((free, counts))
         if known is None:
-            known = self._known[free, counts] = self._each_goes(free, counts)
+            known = True
+            for at, shape in enumerate(self._kinds):
+                if not counts[at]:
+                    continue
+                # Counted for each kind in each state, before the cached outcomes are asked, so that the answer does not
+                # depend on what is in the cache.
+                self._left -= 1
+                outcomes = _outcomes(self._layout, free, shape) if self._left >= 0 else None
+                rest = (*counts[:at], counts[at] - 1, *counts[at + 1 :])
+                # One bad order suffices: nobody knows in which one the pods arrive.
+                if not outcomes or not all(self.all_go(after, rest) for after in outcomes):
+                    known = False
+                    break
+            self._known[free, counts] = known
         return known
-
-    def _each_goes(self, free: Free, counts: tuple[int, ...]) -> bool:
-        for at, shape in enumerate(self._kinds):
-            if not counts[at]:
-                continue
-            # Counted for each kind in each state, before the cached outcomes are asked, so that the answer does not
-            # depend on what is in the cache.
-            self._left -= 1
-            outcomes = _outcomes(self._layout, free, shape) if self._left >= 0 else None
-            rest = (*counts[:at], counts[at] - 1, *counts[at + 1 :])
-            # One bad order suffices: nobody knows in which one the pods arrive.
-            if not outcomes or not all(self.all_go(after, rest) for after in outcomes):
-                return False
-        return True
 
 
 @lru_cache(maxsize=KEPT)

@@ -182,30 +182,26 @@ class _CpuSelection:
 
     def by_cache(self) -> None:
         """Whole L3s while that many are needed, then all that is needed out of one."""
-        each = self.cpus.all.bit_count() // len(self.cpus.caches)
+        each, threads = self.cpus.all.bit_count() // len(self.cpus.caches), self.cpus.threads
         for cache in self.caches():
             # Asked again for each cache: the one before may have taken so much that only a part of an L3 is needed.
             if self.need >= each:
                 self.take_whole_groups(self.caches(), self.cpus.caches)
             if self.need > 0:
-                self._within_cache(self.cpus.caches[cache])
+                inside = self.cpus.caches[cache] & self.free
+                wanted = -(-self.need // threads)
+                found = 0
+                for core in [core for core in self.cpus.cores if core.cpus & inside][:wanted]:
+                    found |= core.cpus & self.free
+                # An odd request leaves one thread of its last core to others.
+                if self.need % 2 and threads > 1 and found.bit_count() > self.need:
+                    found &= ~(1 << (found.bit_length() - 1))
+                # A cache that does not have all of it gives none: CPUs of one request are not split over partly free
+                # caches here.
+                if found.bit_count() == self.need:
+                    self.take_cpus(found)
             if not self.need:
                 return
-
-    def _within_cache(self, cache: int) -> None:
-        threads = self.cpus.threads
-        wanted = -(-self.need // threads)
-        cores = [core for core in self.cpus.cores if core.cpus & cache & self.free][:wanted]
-        found = 0
-        for core in cores:
-            found |= core.cpus & self.free
-        # An odd request leaves one thread of its last core to others.
-        if self.need % 2 and threads > 1 and found.bit_count() > self.need:
-            found &= ~(1 << (found.bit_length() - 1))
-        # A cache that does not have all of it gives none: CPUs of one request are not split over partly free caches
-        # here.
-        if found.bit_count() == self.need:
-            self.take_cpus(found)
 
 
 def _packed(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | None:

@@ -90,7 +90,13 @@ def pick(resource: str, rules: Rules, wanted: DeviceChoice) -> int | DeviceRefus
     if wanted.mode == REQUIRE and not required:
         wanted = msgspec.structs.replace(wanted, mode="")
     chosen = choose(rules, wanted)
-    return chosen if chosen is not None else _no_clique(resource, rules, wanted, whole)
+    if chosen is not None:
+        return chosen
+    usable = (_usable_devices(wanted) & ~wanted.held) | (wanted.free if wanted.later else 0)
+    largest = largest_clique(rules, usable | wanted.held)
+    return DeviceRefusal(
+        GPU_LINK, f"needs {whole} of {resource} in one NVLink clique, and the largest free one has {largest}"
+    )
 
 
 def pick_zones(
@@ -120,7 +126,10 @@ def pick_zones(
         return None
     if rules is None:
         return unknown(resource)
-    left, inside = sum(most for zone, most in enumerate(free) if zones >> zone & 1), _in_zones(rules, zones)
+    left, inside = sum(most for zone, most in enumerate(free) if zones >> zone & 1), rules.all
+    # The devices of these zones; all where it is not known which zone has which.
+    if rules.zones:
+        inside = mask_of([device for device in bits(inside) if rules.zones[device] & zones or not rules.zones[device]])
     known = inside if declared is None else inside & declared
     # If all devices of the zones are linked to each other, every choice of the plugin is a clique.
     if rules.is_clique(inside) or _surely(rules, count, whole, left, known):
@@ -150,21 +159,6 @@ def _surely(graph: LinkGraph, count: int, whole: int, free: int, known: int) -> 
 
 def _usable_devices(wanted: DeviceChoice) -> int:
     return (wanted.free if wanted.within is None else wanted.within) | wanted.must
-
-
-def _in_zones(graph: LinkGraph, zones: int) -> int:
-    """The devices of some zones; all where it is not known which zone has which."""
-    if not graph.zones:
-        return graph.all
-    return mask_of([device for device in bits(graph.all) if graph.zones[device] & zones or not graph.zones[device]])
-
-
-def _no_clique(resource: str, graph: LinkGraph, wanted: DeviceChoice, whole: int) -> DeviceRefusal:
-    usable = (_usable_devices(wanted) & ~wanted.held) | (wanted.free if wanted.later else 0)
-    largest = largest_clique(graph, usable | wanted.held)
-    return DeviceRefusal(
-        GPU_LINK, f"needs {whole} of {resource} in one NVLink clique, and the largest free one has {largest}"
-    )
 
 
 def _no_cards(resource: str, free: tuple[int, ...], count: int) -> DeviceRefusal:

@@ -71,9 +71,11 @@ def _in_words(layout: Layout, wishes: Sequence[_Wish]) -> str:
     wide = [one for one in wishes if one.fewest != width]
     if wide:
         needs = " and ".join(f"{one.asked} {_zones_needed(one)}" for one in wishes)
-        most = [
-            f"{format_quantity(one.resource, _most_of_zones(layout, one.row, width))} {one.resource}" for one in wide
-        ]
+        most = []
+        for one in wide:
+            # What so many zones of the machine have at the most.
+            amounts = sorted((max(zone[one.row], 0) for zone in layout.allocatable), reverse=True)
+            most.append(f"{format_quantity(one.resource, sum(amounts[:width]))} {one.resource}")
         return f"{needs}; they would agree with at most {' and '.join(most)} in a pod"
     short = [one for one in wishes if not one.preferred]
     zones = "one zone" if width == 1 else f"{width} zones"
@@ -88,11 +90,6 @@ def _zones_needed(one: _Wish) -> str:
         return "are more than all zones have"
     need = "needs" if one.asked.startswith("1 ") else "need"
     return f"{need} {one.fewest} zone{'s' * (one.fewest > 1)}"
-
-
-def _most_of_zones(layout: Layout, row: int, width: int) -> int:
-    """What so many zones of the machine have at the most."""
-    return sum(sorted((max(zone[row], 0) for zone in layout.allocatable), reverse=True)[:width])
 
 
 def _zones_in_words(layout: Layout, family: int) -> str:

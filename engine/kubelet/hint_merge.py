@@ -81,12 +81,11 @@ def lowest(family: int, distances: Sequence[Sequence[int]] = ()) -> int:
     """The first of masks of one width: the closest where distances count, then the lowest number."""
     if not distances:
         return (family & -family).bit_length() - 1
-    return min(bits(family), key=lambda mask: (_spread(mask, distances), mask))
-
-
-def _spread(mask: int, distances: Sequence[Sequence[int]]) -> int:
-    members = tuple(bits(mask))
-    return sum(distances[one][other] for one in members for other in members)
+    ranked = []
+    for mask in bits(family):
+        members = tuple(bits(mask))
+        ranked.append((sum(distances[one][other] for one in members for other in members), mask))
+    return min(ranked)[1]
 
 
 @lru_cache(maxsize=MEETS_KEPT)

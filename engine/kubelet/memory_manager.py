@@ -47,7 +47,15 @@ class Memory:
         ``narrow``: single zones suffice, if there are any.
         """
         if narrow and _width(self.layout, wanted) == 1:
-            family = self._single_zones(wanted)
+            # The single zones that have enough and belong to no group.
+            family = 0
+            for zone, group in enumerate(self.cells):
+                if group == 1 << zone and all(
+                    self.free[row][zone] + self.spare.get((group, row), 0) >= amount
+                    and self.layout.allocatable[zone][row] >= amount
+                    for row, amount in wanted
+                ):
+                    family |= 1 << group
             if family:
                 return Hints(preferred=family)
         # Also where the narrow look found nothing: a wider mask may still be a hint, and then the resource has a
@@ -57,34 +65,8 @@ class Memory:
             return None
         return ranked(family, _width(self.layout, wanted), self.space)
 
-    def _single_zones(self, wanted: Pairs) -> int:
-        """The family of single zones that have enough and belong to no group."""
-        found = 0
-        for zone, group in enumerate(self.cells):
-            if group == 1 << zone and all(
-                self.free[row][zone] + self.spare.get((group, row), 0) >= amount
-                and self.layout.allocatable[zone][row] >= amount
-                for row, amount in wanted
-            ):
-                found |= 1 << group
-        return found
-
     def _family(self, wanted: Pairs) -> int:
-        family = self._masks_with_enough(wanted)
-        for zone, group in enumerate(self.cells):
-            alone = group == 1 << zone
-            # As memorymanager/policy_static.go `calculateHints`: a grouped zone gives no hint of its own, with or
-            # without allocations.
-            if not alone:
-                family &= ~(1 << (1 << zone))
-            if self.taken[zone]:
-                # A zone in use joins no other group: all wider masks with it are out but the one that it belongs to.
-                several = self.space.holding[zone] & self.space.several
-                family &= ~several | (0 if alone else 1 << group)
-        return family
-
-    def _masks_with_enough(self, wanted: Pairs) -> int:
-        """The family of masks that have enough of all types, counting what is left of init containers on that mask."""
+        """The family of masks that may be hints, counting what is left of init containers on each mask."""
         family = (1 << (self.space.all + 1)) - 2
         for row, amount in wanted:
             enough = holding(tuple(self.free[row]), amount)
@@ -96,6 +78,16 @@ class Memory:
             family &= enough
         for row, amount in wanted:  # a mask that could not hold it were it empty is not looked at
             family &= holding(_allocatable(self.layout, row), amount)
+        for zone, group in enumerate(self.cells):
+            alone = group == 1 << zone
+            # As memorymanager/policy_static.go `calculateHints`: a grouped zone gives no hint of its own, with or
+            # without allocations.
+            if not alone:
+                family &= ~(1 << (1 << zone))
+            if self.taken[zone]:
+                # A zone in use joins no other group: all wider masks with it are out but the one that it belongs to.
+                several = self.space.holding[zone] & self.space.several
+                family &= ~several | (0 if alone else 1 << group)
         return family
 
     def allocate_memory(self, wanted: Pairs, mask: int | None, preferred: bool, init: bool) -> str:
@@ -124,7 +116,9 @@ class Memory:
                 return NO_PREFERRED_EXTENSION
             mask = self._best_hint(hints)
         # The topology manager may have merged to a mask that the memory hints do not have (best-effort).
-        if self._violates(mask):
+        # As `isAffinityViolatingNUMAAllocations`: a mask of one zone never violates, even in a zone that belongs to a
+        # group.
+        if mask.bit_count() != 1 and any(self.taken[zone] and self.cells[zone] != mask for zone in bits(mask)):
             return VIOLATION
         self._take_blocks(wanted, mask, init)
         return ""
@@ -133,13 +127,6 @@ class Memory:
         """Preferred before others, then the narrowest, then the lowest number."""
         family = hints.preferred or hints.others
         return min(bits(family), key=lambda mask: (mask.bit_count(), mask))
-
-    def _violates(self, mask: int) -> bool:
-        # As `isAffinityViolatingNUMAAllocations`: a mask of one zone never violates, even in a zone that belongs to a
-        # group.
-        if mask.bit_count() == 1:
-            return False
-        return any(self.taken[zone] and self.cells[zone] != mask for zone in bits(mask))
 
     def _take_blocks(self, wanted: Pairs, mask: int, init: bool) -> None:
         for row, amount in wanted:

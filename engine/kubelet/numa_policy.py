@@ -39,17 +39,17 @@ def refused_unseen(pod: PodShape) -> DeviceRefusal | None:
     unlinked = next(iter(must_link(pod)), None)
     if unlinked is not None:
         return unknown(unlinked)
-    if pod.wish in LENIENT or not (pod.claimed is not None or _may_be_pinned(pod)):
+    if pod.wish in LENIENT:
         return None
+    if pod.claimed is None:
+        # Whether some kubelet would pin anything that the wish is about, so that it may not hold.
+        asked = {name for each in pod.containers for name, amount in (*each.requests, *each.limits) if amount}
+        pinned = pod.qos is Qos.GUARANTEED or any(map(is_device, asked))
+        if pod.wish_resources:
+            pinned = not asked.isdisjoint(pod.wish_resources)
+        if not pinned:
+            return None
     return DeviceRefusal(NUMA_POLICY, f"asks for {pod.wish}, and the NUMA zones of this node are not known")
-
-
-def _may_be_pinned(pod: PodShape) -> bool:
-    """Whether some kubelet would pin anything that the wish is about, so that it may not hold."""
-    asked = {name for each in pod.containers for name, amount in (*each.requests, *each.limits) if amount}
-    if pod.wish_resources:
-        return not asked.isdisjoint(pod.wish_resources)
-    return pod.qos is Qos.GUARANTEED or any(map(is_device, asked))
 
 
 def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: Mapping[int, int]) -> str:

@@ -152,14 +152,13 @@ class Amounts:
                 # The usual case, without a call for each amount: this runs for each changed zone of each node in a
                 # cycle.
                 plain = min(row, default=0) >= 0 and not any(map(gt, row, most))
-                self.rows[zone] = tuple(row if plain else map(_clamp_amount, row, most))
+                # -1 stays: the zone does not report the resource.
+                self.rows[zone] = tuple(
+                    row if plain else [min(max(left, 0), limit) for left, limit in zip(row, most, strict=True)]
+                )
             self._stale.clear()
             self._state = State(free=tuple(self.rows), declared_free=self._declared)
         return self._state
-
-
-def _clamp_amount(left: int, most: int) -> int:
-    return min(max(left, 0), most)  # -1 where the zone does not report the resource
 
 
 def stepwise(machine: Machine, state: State, gone: Iterable[NumaPlacement], takers: Iterable[Taker]) -> State:
@@ -169,10 +168,22 @@ def stepwise(machine: Machine, state: State, gone: Iterable[NumaPlacement], take
     not admit and that has no placement takes nothing.
     """
     # All before the first taker: a pod that comes may need just what another one has given back.
-    for placement in gone:
-        state = charge(machine.layout, state, placement, -1, machine.device_ids)
+    layout = machine.layout
+    for held in gone:
+        state = charge(layout, state, held, -1, machine.device_ids)
     for taker in takers:
-        state = _take_placement(machine, state, taker)
+        placement = taker.placement
+        if placement is not None and not fits_zones(layout, placement):
+            placement = None
+        if taker.shape is not None:
+            # The kubelet is asked even if the placement is known: its admission tells the CPUs and devices, which a
+            # record by amounts does not.
+            found = granted(machine, state, taker.shape)
+            if found is not None and (placement is None or agree(placement, found[0])):
+                state = found[1]
+                continue
+        if placement is not None:
+            state = charge(layout, state, placement, 1, machine.device_ids)
     return state
 
 
@@ -182,16 +193,3 @@ def agree(placement: NumaPlacement, admitted: NumaPlacement) -> bool:
     return same_amounts(placement, admitted) and all(
         devices.get(resource) == names for resource, names in named.items()
     )
-
-
-def _take_placement(machine: Machine, state: State, taker: Taker) -> State:
-    layout, placement = machine.layout, taker.placement
-    if placement is not None and not fits_zones(layout, placement):
-        placement = None
-    if taker.shape is not None:
-        # The kubelet is asked even if the placement is known: its admission tells the CPUs and devices, which a record
-        # by amounts does not.
-        found = granted(machine, state, taker.shape)
-        if found is not None and (placement is None or agree(placement, found[0])):
-            return found[1]
-    return state if placement is None else charge(layout, state, placement, 1, machine.device_ids)

@@ -5,7 +5,7 @@ to the power of the resources: with three it takes seconds, with four ten minute
 node waits. How many there are depends on the layout and the pod alone, not on what is free.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -77,15 +77,11 @@ class Stalling:
             # All at once: shapes come from pod templates, and a tenant may write as many as it likes.
             if len(self._kept) >= SHAPES_KEPT:
                 self._kept.clear()
-            where = self._kept[shape] = np.array(list(self._stalling_nodes(shape)), np.int64)
+            found = [(self._index(name), layout) for name, layout in self._layouts.items()]
+            stalling = [index for index, layout in found if index is not None and stalls(layout, shape)]
+            where = self._kept[shape] = np.array(stalling, np.int64)
         if not len(where):
             return counts
         cut = counts.copy()
         cut[where[where < len(cut)]] = 0
         return cut
-
-    def _stalling_nodes(self, shape: PodShape) -> Iterable[int]:
-        for name, layout in self._layouts.items():
-            index = self._index(name)
-            if index is not None and stalls(layout, shape):
-                yield index

@@ -25,7 +25,7 @@ from engine.arrays import Ints
 from engine.kubelet.admit import MOST_ZONES
 from engine.kubelet.machine import Layout, PodShape, State, TopologyPolicy
 from engine.kubelet.rebuild import asked
-from engine.numa.batch.masks import Bools, Workspace
+from engine.numa.batch.masks import Workspace
 from engine.numa.batch.sequential import UNKNOWN
 from engine.numa.batch.spread import spread
 from engine.numa.columns import View
@@ -119,21 +119,16 @@ def alignments(view: View, plan: CountPlan, shape: PodShape, score: ZoneScore, s
     halves = 2 * np.bitwise_count(np.maximum(zones, 0)).astype(np.int64)
     halves[zones == 0] = NOT_KNOWN
     if shape.wish is TopologyPolicy.BEST_EFFORT and plan.policy is TopologyPolicy.NONE:
-        halves[(halves == 2) & ~_surely_one(view, plan)] = NOT_KNOWN  # nothing is aligned there
+        some = np.zeros((view.zones, view.width), np.bool_)
+        for row in plan.whole.rows:
+            some |= view.free(row) > 0
+        # Nothing is aligned there, unless all that is free of what is asked for lies in one zone.
+        halves[(halves == 2) & (some.sum(axis=0) != 1)] = NOT_KNOWN
     rest = _rests(view, plan, shape, zones)
     full = 0 if score is ZoneScore.LEAST_NUMA_NODES else _full(view, plan, zones, score)
     found: Ints = packed(halves, full, rest)
     # Last: no known zones are packed as no zones at all, which would be the best number of all.
     found[zones == UNKNOWN] = UNKNOWN
-    return found
-
-
-def _surely_one(view: View, plan: CountPlan) -> Bools:
-    """Where all that is free of what is asked for lies in one zone."""
-    some = np.zeros((view.zones, view.width), np.bool_)
-    for row in plan.whole.rows:
-        some |= view.free(row) > 0
-    found: Bools = some.sum(axis=0) == 1
     return found
 
 
@@ -154,7 +149,15 @@ def _rests(view: View, plan: CountPlan, shape: PodShape, zones: Ints) -> Rest:
     linked = [row for row in plan.whole.rows if traits.resources[row] in {*traits.graphs, *traits.cliques}]
     if not linked:
         wide = (zones & (zones - 1) > 0).nonzero()[0]
-        return Rest(apart=_distances(view, zones, wide)) if len(wide) else Rest()
+        if not len(wide):
+            return Rest()
+        # A mask has `MOST_ZONES` bits at most, so layout and mask share one number without touching.
+        keys, where = np.unique(view.layout[wide] << MOST_ZONES | zones[wide], return_inverse=True)
+        inside = (1 << MOST_ZONES) - 1
+        each = [distance(view.kind.layout_at[key >> MOST_ZONES], key & inside) for key in keys.tolist()]
+        apart = np.zeros(view.width, np.int64)
+        apart[wide] = np.array(each, np.int64)[where]
+        return Rest(apart=apart)
     found = np.repeat(np.array(Rest(), np.int64)[:, None], view.width, axis=1)
     known: dict[tuple[object, ...], Rest] = {}
     layouts, masks = view.layout.tolist(), zones.tolist()
@@ -168,14 +171,3 @@ def _rests(view: View, plan: CountPlan, shape: PodShape, zones: Ints) -> Rest:
             rest = known[key] = _rest(*at, shape, mask)
         found[:, place] = rest
     return Rest(*found)
-
-
-def _distances(view: View, zones: Ints, wide: Ints) -> Ints:
-    """The mean distances of the zones, (columns,); 0 but for the ``wide`` columns, whose zones are several."""
-    # A mask has `MOST_ZONES` bits at most, so layout and mask share one number without touching.
-    keys, where = np.unique(view.layout[wide] << MOST_ZONES | zones[wide], return_inverse=True)
-    inside = (1 << MOST_ZONES) - 1
-    each = [distance(view.kind.layout_at[key >> MOST_ZONES], key & inside) for key in keys.tolist()]
-    found = np.zeros(view.width, np.int64)
-    found[wide] = np.array(each, np.int64)[where]
-    return found

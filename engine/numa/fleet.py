@@ -194,38 +194,34 @@ class Fleet:
             if len(self._answers) >= ANSWERS_KEPT:
                 del self._answers[next(iter(self._answers))]
             answer = _Answer(question, shape, most, np.empty(len(self), np.int64), score)
-        changed = self._changed_since(answer.seen)
-        if changed is None:
-            if not self._members:
-                self._find_members()
-            if all(members is not None for members in self._members.values()):
-                answer.values[:] = answer.nowhere
-            for number, members in self._members.items():
-                kind = self._kinds[number]
-                values = self._values(answer, View(kind, slice(0, kind.used)))
-                if members is None:
-                    # Every slot is in range; numpy buffers `out` in the mode that checks.
-                    np.take(values, self._slot[: len(self)], out=answer.values, mode="clip")
-                else:
-                    answer.values[members] = values[self._slot[members]]
+        changed = None
+        if answer.seen >= self._log_start:
+            changed = list(dict.fromkeys(self._log[answer.seen - self._log_start :]))
+        # All anew where that is cheaper, or the log is gone.
+        if changed is None or len(changed) * _MANY > len(self):
+            self._make(answer)
         elif changed:
             self._correct(answer, changed)
         answer.caught_up(self._log_end)
         self._answers[key] = answer  # the newest is last, the first is the one to forget
         return answer
 
-    def _changed_since(self, since: int) -> list[int] | None:
-        """Indices that changed; None where counting all anew is cheaper or the log is gone."""
-        if since < self._log_start:
-            return None
-        changed = list(dict.fromkeys(self._log[since - self._log_start :]))
-        return None if len(changed) * _MANY > len(self) else changed
-
-    def _find_members(self) -> None:
-        kinds = self._kind[: len(self)]
-        for number in self._kinds:
-            members = (kinds == number).nonzero()[0]
-            self._members[number] = None if len(members) == len(self) else members
+    def _make(self, answer: _Answer) -> None:
+        if not self._members:
+            kinds = self._kind[: len(self)]
+            for number in self._kinds:
+                found = (kinds == number).nonzero()[0]
+                self._members[number] = None if len(found) == len(self) else found
+        if all(members is not None for members in self._members.values()):
+            answer.values[:] = answer.nowhere
+        for number, members in self._members.items():
+            kind = self._kinds[number]
+            values = self._values(answer, View(kind, slice(0, kind.used)))
+            if members is None:
+                # Every slot is in range; numpy buffers `out` in the mode that checks.
+                np.take(values, self._slot[: len(self)], out=answer.values, mode="clip")
+            else:
+                answer.values[members] = values[self._slot[members]]
 
     def _correct(self, answer: _Answer, changed: list[int]) -> None:
         if len(changed) == 1:  # the usual case: one pod came or went

@@ -43,16 +43,16 @@ def traits_of(layout: Layout) -> Traits:
     kubelet = layout.kubelet
     rules = dict(zip(layout.resources, layout.links, strict=False))
     graphs = {name: graph for name, graph in rules.items() if isinstance(graph, LinkGraph)}
+    in_one_zone = all(device.zones.bit_count() == 1 for devices in layout.devices for device in devices)
+    listed = zip(layout.links, layout.devices, strict=False) if layout.exact else ()
+    all_in_graphs = all(graph.size == len(devices) for graph, devices in listed if isinstance(graph, LinkGraph))
     return Traits(
         zones=len(layout.zones),
         resources=layout.resources,
         kubelet=kubelet,
         ignored=layout.ignored,
         exact=layout.exact,
-        plain=0 < len(layout.zones) <= MOST_ZONES
-        and all(device.zones.bit_count() == 1 for devices in layout.devices for device in devices)
-        and _all_in_graphs(layout)
-        and not _looks_closer(layout),
+        plain=0 < len(layout.zones) <= MOST_ZONES and in_one_zone and all_in_graphs and not _looks_closer(layout),
         graphs=tuple([name for name, graph in graphs.items() if not graph.is_clique(graph.all)]),
         cliques=tuple([name for name, graph in graphs.items() if graph.is_clique(graph.all)]),
         threads=_threads(layout) if kubelet.full_pcpus_only else 1,
@@ -61,12 +61,6 @@ def traits_of(layout: Layout) -> Traits:
         cards=tuple([name for name, board in rules.items() if isinstance(board, XpuBoard)]),
         absent=tuple([name for row, name in enumerate(layout.resources) if _is_absent(layout, row)]),
     )
-
-
-def _all_in_graphs(layout: Layout) -> bool:
-    """Whether the graphs of links have all devices."""
-    rules = zip(layout.links, layout.devices, strict=False) if layout.exact else ()
-    return all(graph.size == len(devices) for graph, devices in rules if isinstance(graph, LinkGraph))
 
 
 def _looks_closer(layout: Layout) -> bool:

@@ -6,7 +6,6 @@ zones report, and a block has an amount of each. That a block has enough is nece
 suffices is for `engine.kubelet.admit` to say.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -134,16 +133,14 @@ def kind_of(layout: Layout | None) -> MachineKind | None:
         # A device without a zone may serve the pod wherever it lands, so the zones bound nothing for this resource.
         if any(not device.zones for device in listed) or all(zone[row] < 0 for zone in layout.capacity)
     ]
-    largest = [_largest_zone(layout, row) for row in range(len(layout.resources))]
+    largest: list[int] = []
+    for row, name in enumerate(layout.resources):
+        if is_memory(name):
+            largest.append(max(zone[row] for zone in layout.allocatable))
+        else:
+            # Restricted goes by what is installed: a pod that one empty zone would hold is refused on two.
+            largest.append(max(installed(layout, row).units) * (1000 if name == CPU else 1))
     return MachineKind(layout.resources, layout.ignored, layout.kubelet, layout.exact, tuple(nowhere), tuple(largest))
-
-
-def _largest_zone(layout: Layout, row: int) -> int:
-    name = layout.resources[row]
-    if is_memory(name):
-        return max(zone[row] for zone in layout.allocatable)
-    # Restricted goes by what is installed: a pod that one empty zone would hold is refused on two.
-    return max(installed(layout, row).units) * (1000 if name == CPU else 1)
 
 
 def wanted(kind: MachineKind | None, preemptor: Preemptor) -> MachineNeeds | None:
@@ -165,7 +162,11 @@ def wanted(kind: MachineKind | None, preemptor: Preemptor) -> MachineNeeds | Non
 @lru_cache(maxsize=KEPT)
 def _aligned(kind: MachineKind, shape: PodShape) -> tuple[tuple[tuple[Row, int], ...], frozenset[Landing]]:
     """What kubelets take from zones, and the blocks that they may take it from."""
-    inside = dict(_zone_resources(kind, shape))
+    whole = asks_of(kind.resources, kind.ignored, kind.kubelet, shape).whole
+    inside = {CPU: whole.cpus * 1000} if whole.cpus else {}
+    for row, amount in (*whole.devices, *whole.memory):
+        if amount > 0 and kind.resources[row] not in kind.nowhere:
+            inside[kind.resources[row]] = amount
     widest = _widest(kind, shape, inside)
     blocks = frozenset(landing for landing in Landing if landing <= widest)
     return tuple([((True, name), amount) for name, amount in inside.items()]), blocks if inside else _WHOLE
@@ -174,16 +175,6 @@ def _aligned(kind: MachineKind, shape: PodShape) -> tuple[tuple[tuple[Row, int],
 @lru_cache(maxsize=KEPT)
 def _without_wish(shape: PodShape) -> PodShape:
     return PodShape(containers=shape.containers, qos=shape.qos, pod_level=shape.pod_level, gpu_link=shape.gpu_link)
-
-
-def _zone_resources(kind: MachineKind, shape: PodShape) -> Iterator[tuple[str, int]]:
-    """What kubelets take from zones."""
-    whole = asks_of(kind.resources, kind.ignored, kind.kubelet, shape).whole
-    if whole.cpus:
-        yield CPU, whole.cpus * 1000
-    for row, amount in (*whole.devices, *whole.memory):
-        if amount > 0 and kind.resources[row] not in kind.nowhere:
-            yield kind.resources[row], amount
 
 
 def _widest(kind: MachineKind, shape: PodShape, inside: dict[str, int]) -> Landing:

@@ -51,7 +51,12 @@ def cheapest(missing: Amount, items: Sequence[Item]) -> tuple[int, ...] | None:
         return tuple(members[:need]) if need <= len(members) else None
     # Cheap classes first: a way that is complete early cuts off the dearer ones by its price.
     order = sorted(classes, key=lambda item: (item.price, tuple(-gain for gain in item.gains)))
-    rest = _suffixes(missing, [(item.gains, len(classes[item])) for item in order])
+    # What the classes from each one on cover together.
+    rest = [(0,) * len(missing)]
+    for item in reversed(order):
+        count = len(classes[item])
+        rest.append(tuple([have + gain * count for have, gain in zip(rest[-1], item.gains, strict=True)]))
+    rest.reverse()
     if any(have < need for have, need in zip(rest[0], missing, strict=True)):
         return None
     way = _walk(missing, order, [len(classes[item]) for item in order], rest)
@@ -60,14 +65,6 @@ def cheapest(missing: Amount, items: Sequence[Item]) -> tuple[int, ...] | None:
         found += classes[order[way.number]][: way.taken]
         way = way.before
     return tuple(sorted(found))
-
-
-def _suffixes(missing: Amount, classes: Sequence[tuple[Amount, int]]) -> list[Amount]:
-    """What the classes from each one on cover together."""
-    rest = [(0,) * len(missing)]
-    for gains, count in reversed(classes):
-        rest.append(tuple([have + gain * count for have, gain in zip(rest[-1], gains, strict=True)]))
-    return rest[::-1]
 
 
 def _walk(missing: Amount, order: Sequence[Item], counts: Sequence[int], rest: Sequence[Amount]) -> _Way:
@@ -123,7 +120,11 @@ def by_cost(same: Sequence[int], cost: Callable[[tuple[int, ...]], Price]) -> It
     """
     if not same:
         return
-    following = _next_class(same)
+    # For each position, the first one behind it of another class; equal ones are neighbours.
+    following = [len(same)] * len(same)
+    for position in range(len(same) - 2, -1, -1):
+        follows = position + 1
+        following[position] = follows if same[follows] != same[position] else following[follows]
     heap: list[tuple[Price, tuple[int, ...]]] = [(cost((0,)), (0,))]
     while heap:
         _, chosen = heapq.heappop(heap)
@@ -134,12 +135,3 @@ def by_cost(same: Sequence[int], cost: Callable[[tuple[int, ...]], Price]) -> It
             others.append((*chosen[:-1], following[last]))
         for other in others:
             heapq.heappush(heap, (cost(other), other))
-
-
-def _next_class(same: Sequence[int]) -> list[int]:
-    """For each position, the first one behind it of another class; equal ones are neighbours."""
-    following = [len(same)] * len(same)
-    for position in range(len(same) - 2, -1, -1):
-        follows = position + 1
-        following[position] = follows if same[follows] != same[position] else following[follows]
-    return following

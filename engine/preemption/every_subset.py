@@ -39,6 +39,7 @@ def _try_victims(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, 
     needs = wanted(kind_of(room.layout), preemptor)
     if needs is None or needs.asked is None or room.layout is None:
         return None
+    # Whether the node has the amounts with these victims gone.
     if not all(
         room.free.get(name, 0) + sum(room.victims[at].requests.get(name, 0) for at in picked) >= amount
         for name, amount in preemptor.requests.items()

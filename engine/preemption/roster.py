@@ -116,21 +116,22 @@ class RosterTable(msgspec.Struct):
 
     def built(self) -> "_Arrays":
         """The columns."""
-        if self._arrays is None:
-            self.places, self._columns = [], {}
-            for node, places in sorted(self.at.items()):  # so that of equal bounds the first node comes first
-                self._columns[node] = range(len(self.places), len(self.places) + len(places))
-                self.places += places
-            self.levels = sorted({offer.priority for place in self.places for offer in place.offers})
-            shape = len(self.levels) + 1, len(self.rows), len(self.places)
-            arrays = _Arrays(np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64))
-            for column, place in enumerate(self.places):
-                self._fill(arrays, column, place)
-            arrays.add_up(slice(None))
-            if self.places:
-                self._low, self._high = arrays.have[0].min(axis=1).tolist(), arrays.have.max(axis=2).tolist()
-            self._arrays = arrays
-        return self._arrays
+        if self._arrays is not None:
+            return self._arrays
+        self.places, self._columns = [], {}
+        for node, places in sorted(self.at.items()):  # so that of equal bounds the first node comes first
+            self._columns[node] = range(len(self.places), len(self.places) + len(places))
+            self.places += places
+        self.levels = sorted({offer.priority for place in self.places for offer in place.offers})
+        shape = len(self.levels) + 1, len(self.rows), len(self.places)
+        arrays = _Arrays(np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64))
+        for column, place in enumerate(self.places):
+            self._fill(arrays, column, place)
+        arrays.add_up(slice(None))
+        if self.places:
+            self._low, self._high = arrays.have[0].min(axis=1).tolist(), arrays.have.max(axis=2).tolist()
+        self._arrays = arrays
+        return arrays
 
     def _fill(self, arrays: "_Arrays", column: int, place: RosterPlace) -> None:
         """What each level adds."""
@@ -159,7 +160,10 @@ class RosterTable(msgspec.Struct):
 
         By highest priority, sum, number and devices freed; ``by_count``: by number, sum and devices freed.
         """
-        look = self._scarce_rows(wanted)
+        self.built()
+        if wanted.needs not in self._looks:
+            self._looks[wanted.needs] = self._scarce_rows(wanted)
+        look = self._looks[wanted.needs]
         if look is None:
             return
         if not look.amounts:
@@ -181,12 +185,6 @@ class RosterTable(msgspec.Struct):
 
     def _scarce_rows(self, wanted: MachineNeeds) -> "_ScarceRows | None":
         """The rows that may be scarce; None where not even all victims would do."""
-        self.built()
-        if wanted.needs not in self._looks:
-            self._looks[wanted.needs] = self._new_look(wanted)
-        return self._looks[wanted.needs]
-
-    def _new_look(self, wanted: MachineNeeds) -> "_ScarceRows | None":
         rows = self.rows_of(wanted)
         if rows is None or not self.places:
             return None
@@ -241,21 +239,17 @@ class _ScarceRows:
         """The least sum of priorities; ``strict``: the levels below do not suffice."""
         parts = missing * np.where(missing, self.arrays.each[level].take(columns, axis=1), 0.0)
         if strict:
-            parts = np.maximum(parts, self._above(missing, columns, level))
+            # What it costs at least, counting that the levels below do not give all of it.
+            have, own, each = self.arrays.have, self.arrays.own, self.arrays.each
+            below = np.minimum((have[level - 1] - have[0]).take(columns, axis=1), missing)
+            rest = missing - below
+            cheap = np.where(below, each[level - 1].take(columns, axis=1), 0.0)
+            dear = np.where(rest, own[level].take(columns, axis=1), 0.0)
+            # Where the units of this level are the cheaper ones nothing
+            # says that those below are used: the other bound stands.
+            parts = np.maximum(parts, np.where(cheap <= dear, below * cheap + rest * dear, 0.0))
         # The dearest row and not the sum of rows: one victim may give back several resources at once.
         found: Ints = np.ceil(np.maximum.reduce(parts) * SAFE).astype(np.int64)
-        return found
-
-    def _above(self, missing: Ints, columns: Ints, level: int) -> Floats:
-        """What it costs at least, counting that the levels below do not give all of it."""
-        have, own, each = self.arrays.have, self.arrays.own, self.arrays.each
-        below = np.minimum((have[level - 1] - have[0]).take(columns, axis=1), missing)
-        rest = missing - below
-        cheap = np.where(below, each[level - 1].take(columns, axis=1), 0.0)
-        dear = np.where(rest, own[level].take(columns, axis=1), 0.0)
-        # Where the units of this level are the cheaper ones nothing
-        # says that those below are used: the other bound stands.
-        found: Floats = np.where(cheap <= dear, below * cheap + rest * dear, 0.0)
         return found
 
     def by_count(self, level: int) -> Iterator[Bound]:

@@ -169,13 +169,28 @@ class _Search(msgspec.Struct):
                 room, candidate.picked, candidate.wanted, self._promised(candidate.place, candidate.wanted)
             )
             if landed is None or landed.key > candidate.key:
+                # The best set of the node, by asking its kubelet about one set after the other, the cheapest first.
                 if room.node not in self._walked:
                     self._walked[room.node] = _Walk(self, room, candidate.wanted).run()
                 others = self._walked[room.node]
                 landed = others if landed is None or (others is not None and others.key < landed.key) else landed
             if landed is not None and (best is None or (landed.key, candidate.rank) < best[:2]):
                 best = landed.key, candidate.rank, landed
-        return None if best is None else self._choice(best[2])
+        if best is None:
+            return None
+        _, _, landed = best
+        victims = tuple([landed.room.victims[at] for at in landed.picked])
+        cost, admission = cost_of(victims), landed.admission
+        return Choice(
+            node=landed.room.node,
+            victims=victims,
+            cost=cost,
+            landing=landed.landing,
+            freed=freed_by(victims),
+            score=self.rules.scoring.score(cost.total, landed.landing),
+            devices=admission.devices if admission is not None else (),
+            zones=admission.zones if admission is not None else 0,
+        )
 
     def _landed(self, room: NodeRoom, picked: Picked, needs: MachineNeeds, promised: Landing) -> "_Landed | None":
         """What the kubelet says with these victims gone; None where it refuses."""
@@ -188,21 +203,6 @@ class _Search(msgspec.Struct):
             return None
         landing = landing_of(room.layout, admission.zones)
         return _Landed(self._key(room, picked, landing), room, picked, landing, admission)
-
-    def _choice(self, landed: "_Landed") -> Choice:
-        victims = tuple([landed.room.victims[at] for at in landed.picked])
-        cost = cost_of(victims)
-        admission = landed.admission
-        return Choice(
-            node=landed.room.node,
-            victims=victims,
-            cost=cost,
-            landing=landed.landing,
-            freed=freed_by(victims),
-            score=self.rules.scoring.score(cost.total, landed.landing),
-            devices=admission.devices if admission is not None else (),
-            zones=admission.zones if admission is not None else 0,
-        )
 
 
 class _Stream:
@@ -244,8 +244,13 @@ class _Walk(msgspec.Struct):
         """The best; of equal cost the best landing. Past the limits victims are left alone one by one."""
         victims, useful = self.room.victims, self._useful()
         everyone = self._landing_of(tuple(useful))
-        if everyone is None and self._more_room_never_harms():
-            return None
+        if everyone is None:
+            shape, layout = self.wanted.asked, self.room.layout
+            single = layout is not None and layout.kubelet.policy is TopologyPolicy.SINGLE
+            # Other kubelets may choose other zones, against the pod's wish, once more of them are free; for these pods
+            # more room never harms.
+            if single or shape is None or shape.wish in LENIENT:
+                return None
         # By priority first, as `by_cost` relies on it: a victim of a later position never makes a set cheaper.
         order = sorted(useful, key=lambda at: (victims[at].priority, self._class(at), at))
         classes = {one: number for number, one in enumerate(dict.fromkeys(self._class(at) for at in order))}
@@ -270,20 +275,12 @@ class _Walk(msgspec.Struct):
                 best = found
         else:
             return best
-        return self._left_alone(order, everyone) if best is None and everyone is not None else best
-
-    def _more_room_never_harms(self) -> bool:
-        """False where the kubelet may choose other zones, against the pod's wish, once more of them are free."""
-        shape, layout = self.wanted.asked, self.room.layout
-        single = layout is not None and layout.kubelet.policy is TopologyPolicy.SINGLE
-        return single or shape is None or shape.wish in LENIENT
-
-    def _left_alone(self, order: Sequence[int], everyone: _Landed) -> _Landed:
-        """All gone, and then everyone left alone whom it works without, the most important first."""
+        if best is not None or everyone is None:
+            return best
+        # All gone, and then everyone left alone whom it works without, the most important first.
         best = everyone
         for at in reversed(order):
-            found = self._landing_of(tuple([other for other in best.picked if other != at]))
-            best = found or best
+            best = self._landing_of(tuple([other for other in best.picked if other != at])) or best
         return best
 
     def _class(self, at: int) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from engine.claims.cel.errors import CompileError, EvaluationError
-from engine.claims.cel.frame import Compiled, Frame, Run
+from engine.claims.cel.frame import Compiled, Frame
 from engine.claims.cel.kubernetes import ADDRESSES, COMPARISONS, OPTIONALS, QUANTITIES, VERSIONS
 from engine.claims.cel.overloads import OPERATORS, Overload, Overloads
 from engine.claims.cel.strings import LISTS, TEXTS, pattern
@@ -45,7 +45,19 @@ def call_of(name: str, nodes: tuple[Term, ...], arguments: list[Compiled], *, me
         arguments = [arguments[0], _pattern_of(nodes[-1], arguments[-1])]
     if name == "@in" and arguments[1].constant and kinds[1].name == "list":
         arguments = [_hashable(arguments[0]), arguments[1]]
-    run = _run(candidates, [argument.run for argument in arguments], _certain(candidates, kinds))
+    # Whether the types alone say which overload it is.
+    certain = len(candidates) == 1 and all(
+        want is DYN or kind is not DYN for kind, want in zip(kinds, candidates[0].parameters, strict=True)
+    )
+    runs = [argument.run for argument in arguments]
+
+    def run(frame: Frame) -> Value:
+        values = [one(frame) for one in runs]
+        overload = candidates[0] if certain else _matching(candidates, values)
+        # Before it runs, so that nothing expensive happens beyond the limit.
+        frame.spend(overload.cost(*values) if overload.cost else 1)
+        return overload.run(frame.spend, *values) if overload.deep else overload.run(*values)
+
     return Compiled(_result(name, candidates, kinds), run)
 
 
@@ -83,14 +95,6 @@ def _pattern_of(node: Term, expression: Compiled) -> Compiled:
     return Compiled(expression.type, run)
 
 
-def _certain(candidates: list[Overload], kinds: list[Type]) -> bool:
-    """Whether the types alone say which overload it is."""
-    wanted = candidates[0].parameters
-    return len(candidates) == 1 and all(
-        want is DYN or kind is not DYN for kind, want in zip(kinds, wanted, strict=True)
-    )
-
-
 def _result(name: str, candidates: list[Overload], kinds: list[Type]) -> Type:
     """The type of the value, as far as it follows from those of the arguments."""
     results = {candidate.result for candidate in candidates}
@@ -110,17 +114,6 @@ def _result(name: str, candidates: list[Overload], kinds: list[Type]) -> Type:
     elif name in {"min", "max"}:
         special[name] = first
     return special.get(name, result) or DYN
-
-
-def _run(candidates: list[Overload], arguments: list[Run], certain: bool) -> Run:
-    def run(frame: Frame) -> Value:
-        values = [argument(frame) for argument in arguments]
-        overload = candidates[0] if certain else _matching(candidates, values)
-        # Before it runs, so that nothing expensive happens beyond the limit.
-        frame.spend(overload.cost(*values) if overload.cost else 1)
-        return overload.run(frame.spend, *values) if overload.deep else overload.run(*values)
-
-    return run
 
 
 def _matching(candidates: list[Overload], values: list[Value]) -> Overload:

@@ -17,10 +17,6 @@ AnyAddress = IPv4Address | IPv6Address
 AnyPrefix = IPv4Interface | IPv6Interface
 
 
-def _quantity(text: str) -> Quantity:
-    return _parse_or_fail(quantities.parse, text)
-
-
 def _parse_or_fail(parse: Callable[[str], Parsed], text: str) -> Parsed:
     try:
         return parse(text)
@@ -39,27 +35,11 @@ def _parses(parse: Callable[[str], Value]) -> Callable[[str], bool]:
     return tried
 
 
-def _sign(quantity: Quantity) -> int:
-    return (quantity.nanos > 0) - (quantity.nanos < 0)
-
-
-def _compared(left: Quantity, right: Quantity) -> int:
-    return (left.nanos > right.nanos) - (left.nanos < right.nanos)
-
-
 def _integer(quantity: Quantity) -> int:
     value = quantity.integer()
     if value is None:
         raise EvaluationError("cannot convert value to integer")
     return value
-
-
-def _added(left: Quantity, right: Quantity) -> Quantity:
-    return left.plus(right.nanos, right.scale)
-
-
-def _subtracted(left: Quantity, right: Quantity) -> Quantity:
-    return left.plus(-right.nanos, right.scale)
 
 
 def _version(text: str, tolerant: bool = False) -> versions.Version:
@@ -105,14 +85,6 @@ def _contains_prefix(network: AnyPrefix, other: AnyPrefix) -> bool:
     return _contains_address(network, other.ip) and network.network.prefixlen <= other.network.prefixlen
 
 
-def _masked(network: AnyPrefix) -> AnyPrefix:
-    return prefix(str(network.network))
-
-
-def _is_canonical(text: str) -> bool:
-    return str(_parse_or_fail(address, text)) == text
-
-
 def _cost_of_contains(network: AnyPrefix, other: AnyAddress | AnyPrefix | str) -> int:
     """The cost of asking what a network contains; a text has to be read first."""
     bits = 4 if network.version == 4 else 16
@@ -125,24 +97,22 @@ def _value(optional: Optional) -> Value:
     return optional.value
 
 
-def _or_value(optional: Optional, other: Value) -> Value:
-    return optional.value if optional.there else other
-
-
 def _methods(kind: Type, functions: dict[str, tuple[Type, Callable[..., Value]]]) -> Overloads:
     """Methods without arguments, each of which costs 1."""
     return {(name, True): (Overload((kind,), result, run),) for name, (result, run) in functions.items()}
 
 
 QUANTITIES: Final[Overloads] = {
-    ("quantity", False): (Overload((STRING,), QUANTITY, _quantity, first_text),),
+    ("quantity", False): (
+        Overload((STRING,), QUANTITY, lambda text: _parse_or_fail(quantities.parse, text), first_text),
+    ),
     ("isQuantity", False): (Overload((STRING,), BOOL, _parses(quantities.parse), first_text),),
     ("add", True): (
-        Overload((QUANTITY, QUANTITY), QUANTITY, _added),
+        Overload((QUANTITY, QUANTITY), QUANTITY, lambda left, right: left.plus(right.nanos, right.scale)),
         Overload((QUANTITY, INT), QUANTITY, lambda left, right: left.plus(right * quantities.NANO, 0)),
     ),
     ("sub", True): (
-        Overload((QUANTITY, QUANTITY), QUANTITY, _subtracted),
+        Overload((QUANTITY, QUANTITY), QUANTITY, lambda left, right: left.plus(-right.nanos, right.scale)),
         Overload((QUANTITY, INT), QUANTITY, lambda left, right: left.plus(-right * quantities.NANO, 0)),
     ),
     **_methods(
@@ -153,12 +123,14 @@ QUANTITIES: Final[Overloads] = {
             "asApproximateFloat": (DOUBLE, lambda quantity: quantity.nanos / quantities.NANO),
         },
     ),
-    ("sign", False): (Overload((QUANTITY,), INT, _sign),),
+    ("sign", False): (Overload((QUANTITY,), INT, lambda quantity: (quantity.nanos > 0) - (quantity.nanos < 0)),),
 }
 
 COMPARISONS: Final[Overloads] = {
     ("compareTo", True): (
-        Overload((QUANTITY, QUANTITY), INT, _compared),
+        Overload(
+            (QUANTITY, QUANTITY), INT, lambda left, right: (left.nanos > right.nanos) - (left.nanos < right.nanos)
+        ),
         Overload((SEMVER, SEMVER), INT, versions.Version.compared),
     ),
     ("isGreaterThan", True): (
@@ -193,7 +165,14 @@ VERSIONS: Final[Overloads] = {
 ADDRESSES: Final[Overloads] = {
     ("ip", False): (Overload((STRING,), IP, lambda text: _parse_or_fail(address, text), first_text),),
     ("isIP", False): (Overload((STRING,), BOOL, _parses(address), first_text),),
-    ("ip.isCanonical", False): (Overload((STRING,), BOOL, _is_canonical, lambda text: traversal(2 * len(text))),),
+    ("ip.isCanonical", False): (
+        Overload(
+            (STRING,),
+            BOOL,
+            lambda text: str(_parse_or_fail(address, text)) == text,
+            lambda text: traversal(2 * len(text)),
+        ),
+    ),
     ("cidr", False): (Overload((STRING,), CIDR, lambda text: _parse_or_fail(prefix, text), first_text),),
     ("isCIDR", False): (Overload((STRING,), BOOL, _parses(prefix), first_text),),
     ("containsIP", True): (
@@ -223,7 +202,7 @@ ADDRESSES: Final[Overloads] = {
         {
             "ip": (IP, lambda network: address(str(network.ip))),
             "prefixLength": (INT, lambda network: network.network.prefixlen),
-            "masked": (CIDR, _masked),
+            "masked": (CIDR, lambda network: prefix(str(network.network))),
         },
     ),
     **_methods(
@@ -240,7 +219,9 @@ OPTIONALS: Final[Overloads] = {
     ("optional.none", False): (Overload((), optional_of(DYN), lambda: NONE),),
     ("optional.of", False): (Overload((DYN,), optional_of(DYN), lambda value: Optional(value, there=True)),),
     **_methods(optional_of(DYN), {"hasValue": (BOOL, lambda optional: optional.there), "value": (DYN, _value)}),
-    ("orValue", True): (Overload((optional_of(DYN), DYN), DYN, _or_value),),
+    ("orValue", True): (
+        Overload((optional_of(DYN), DYN), DYN, lambda optional, other: optional.value if optional.there else other),
+    ),
     ("or", True): (
         Overload(
             (optional_of(DYN), optional_of(DYN)),

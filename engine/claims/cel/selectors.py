@@ -141,7 +141,16 @@ class Program(msgspec.Struct):
         look = tuple([device.looks(path) for path in self._reads])
         answer = self._answers.get(self.expression, look)
         if answer is None:
-            answer = _evaluated(self._code(budget), device, budget)
+            code = self._code(budget)
+            frame = Frame({}, min(budget.left, MOST))
+            try:
+                # Inside the ``try``: a device with a flaw fails every expression, and that is an answer like others.
+                frame.variables["device"] = device.variables()
+                answer = code.run(frame)
+            except CelError as error:
+                answer = error
+            finally:
+                budget.spend_steps(frame.spent + frame.toil)
             # A search that ran out of budget never comes here, so no answer is one of a budget.
             self._answers.put(self.expression, look, answer)
         if isinstance(answer, CelError):
@@ -165,18 +174,6 @@ def reading(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 def _latest_codes() -> Latest[str, Compiled]:
     return Latest(_CHARACTERS, len)
-
-
-def _evaluated(code: Compiled, device: Subject, budget: Budget) -> Value | CelError:
-    frame = Frame({}, min(budget.left, MOST))
-    try:
-        # Inside the ``try``: a device with a flaw fails every expression, and that is an answer like others.
-        frame.variables["device"] = device.variables()
-        return code.run(frame)
-    except CelError as error:
-        return error
-    finally:
-        budget.spend_steps(frame.spent + frame.toil)
 
 
 def _parsed(expression: str) -> Term:

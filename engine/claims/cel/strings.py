@@ -138,14 +138,6 @@ def _elements(*arguments: Value) -> int:
     return sum(traversal(len(one)) if isinstance(one, str) else 1 for one in target) if type(target) is tuple else 1
 
 
-def _positions(spend: Spend, items: tuple[Value, ...], value: Value) -> int:
-    return next((index for index, item in enumerate(items) if equal(item, value, spend)), -1)
-
-
-def _last_position(spend: Spend, items: tuple[Value, ...], value: Value) -> int:
-    return next((index for index in reversed(range(len(items))) if equal(items[index], value, spend)), -1)
-
-
 def _of_one_kind(items: tuple[Value, ...]) -> tuple[Value, ...]:
     """Elements that can be compared: all of one of the types that have an order."""
     kinds = {type(item) for item in items}
@@ -183,11 +175,6 @@ def _is_sorted(items: tuple[Value, ...]) -> bool:
     return not any(ordered[index - 1] > ordered[index] for index in range(1, len(ordered)))
 
 
-def _includes(spend: Spend, container: Value, value: Value) -> bool:
-    """Whether a list has an element; anything else has itself."""
-    return contains(spend, value, container if type(container) is tuple else (container,))
-
-
 def _slice(items: tuple[Value, ...], start: int, end: int) -> tuple[Value, ...]:
     if not 0 <= start <= end <= len(items):
         raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(items)}")
@@ -207,14 +194,6 @@ def _distinct(spend: Spend, items: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def _contains_all(spend: Spend, items: tuple[Value, ...], others: tuple[Value, ...]) -> bool:
     return all(contains(spend, other, items) for other in others)
-
-
-def _same_set(spend: Spend, items: tuple[Value, ...], others: tuple[Value, ...]) -> bool:
-    return _contains_all(spend, items, others) and _contains_all(spend, others, items)
-
-
-def _any_shared(spend: Spend, items: tuple[Value, ...], others: tuple[Value, ...]) -> bool:
-    return any(contains(spend, other, items) for other in others)
 
 
 def _products(items: tuple[Value, ...], others: tuple[Value, ...]) -> int:
@@ -257,12 +236,26 @@ TEXTS: Final[Overloads] = {
     **_method(
         "indexOf",
         *_with_start((STRING, STRING), INT, _index_of, first_text),
-        Overload((_LIST, DYN), INT, _positions, _elements, deep=True),
+        Overload(
+            (_LIST, DYN),
+            INT,
+            lambda spend, items, value: next((at for at, item in enumerate(items) if equal(item, value, spend)), -1),
+            _elements,
+            deep=True,
+        ),
     ),
     **_method(
         "lastIndexOf",
         *_with_start((STRING, STRING), INT, _last_index_of, first_text),
-        Overload((_LIST, DYN), INT, _last_position, _elements, deep=True),
+        Overload(
+            (_LIST, DYN),
+            INT,
+            lambda spend, items, value: next(
+                (at for at in reversed(range(len(items))) if equal(items[at], value, spend)), -1
+            ),
+            _elements,
+            deep=True,
+        ),
     ),
     **_method("lowerAscii", Overload((STRING,), STRING, lambda text: text.translate(_LOWER), first_text)),
     **_method("upperAscii", Overload((STRING,), STRING, lambda text: text.translate(_UPPER), first_text)),
@@ -284,13 +277,36 @@ LISTS: Final[Overloads] = {
     **_method("max", Overload((_LIST,), DYN, _maximum_of, _elements)),
     **_method(
         "includes",
-        Overload((DYN, DYN), BOOL, _includes, _elements, deep=True),
+        Overload(
+            (DYN, DYN),
+            BOOL,
+            # What is no list has itself as its only element.
+            lambda spend, given, value: contains(spend, value, given if type(given) is tuple else (given,)),
+            _elements,
+            deep=True,
+        ),
     ),
     **_method("slice", Overload((_LIST, INT, INT), _LIST, _slice)),
     **_method("reverse", Overload((_LIST,), _LIST, lambda items: items[::-1], lambda items: 1 + len(items))),
     **_method("distinct", Overload((_LIST,), _LIST, _distinct, deep=True)),
     ("lists.range", False): (Overload((INT,), list_of(INT), _numbers, lambda count: max(1, count)),),
     ("sets.contains", False): (Overload((_LIST, _LIST), BOOL, _contains_all, _products, deep=True),),
-    ("sets.equivalent", False): (Overload((_LIST, _LIST), BOOL, _same_set, _products, deep=True),),
-    ("sets.intersects", False): (Overload((_LIST, _LIST), BOOL, _any_shared, _products, deep=True),),
+    ("sets.equivalent", False): (
+        Overload(
+            (_LIST, _LIST),
+            BOOL,
+            lambda spend, items, others: _contains_all(spend, items, others) and _contains_all(spend, others, items),
+            _products,
+            deep=True,
+        ),
+    ),
+    ("sets.intersects", False): (
+        Overload(
+            (_LIST, _LIST),
+            BOOL,
+            lambda spend, items, others: any(contains(spend, other, items) for other in others),
+            _products,
+            deep=True,
+        ),
+    ),
 }

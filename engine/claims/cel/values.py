@@ -58,10 +58,6 @@ _TRUTHS: Final = (0, 1)  # that a Python dict cannot tell from False and True
 _EMPTY: Final[dict[str, Value]] = {}
 
 
-def _charge_nobody(_: int) -> None:
-    """Charge nobody."""
-
-
 def equal(left: Value, right: Value, spend: Callable[[int], None]) -> bool:
     """Whether two values are equal; values of two types are not, and numbers of two types may be.
 
@@ -114,7 +110,7 @@ def is_there(entries: dict[Value, Value], key: Value) -> bool:
     """Whether a map has the key; True is no number here."""
     if type(key) is bool or type(key) in NUMBERS:
         # Python finds 1 under True. Only for 0 and 1 the keys are looked at one by one.
-        return key in entries and (key not in _TRUTHS or any(equal(key, one, _charge_nobody) for one in entries))
+        return key in entries and (key not in _TRUTHS or any(equal(key, one, lambda _: None) for one in entries))
     return type(key) is str and key in entries
 
 
@@ -133,19 +129,15 @@ def found(container: Value, key: Value) -> tuple[bool, Value]:
             return True, container.get(key, _EMPTY)
         return (True, container[key]) if is_there(container, key) else (False, None)
     if type(container) is tuple:
-        at = _position(key)
+        # As `IndexOrError` of cel-go has it.
+        if type(key) not in NUMBERS:
+            raise EvaluationError(f"unsupported index type '{type(key).__name__}' in list")
+        # The bounds come first: neither infinity nor NaN is between them, and `int` refuses both.
+        if not -LARGEST_INT - 1 <= key <= LARGEST_INT or key != int(key):
+            raise EvaluationError(f"unsupported index value {key} in list")
+        at = int(key)
         return (True, container[at]) if 0 <= at < len(container) else (False, None)
     return False, None
-
-
-def _position(key: Value) -> int:
-    """The position in a list that a key stands for, as `IndexOrError` of cel-go has it."""
-    if type(key) not in NUMBERS:
-        raise EvaluationError(f"unsupported index type '{type(key).__name__}' in list")
-    # The bounds come first: neither infinity nor NaN is between them, and `int` refuses both.
-    if not -LARGEST_INT - 1 <= key <= LARGEST_INT or key != int(key):
-        raise EvaluationError(f"unsupported index value {key} in list")
-    return int(key)
 
 
 def element(container: Value, key: Value) -> Value:

@@ -44,7 +44,9 @@ def forms_of(claims: Sequence[Claim]) -> dict[Form, int] | None:
         in_claim = 0
         for request in claim.requests:
             ask = request.exactly
-            if ask is None or request.alternatives or not _simple(ask):
+            if ask is None or request.alternatives:
+                return None
+            if ask.mode != EXACT_COUNT or ask.count <= 0 or ask.capacity or ask.admin or ask.derived:
                 return None
             form = Form(ask.class_name, ask.selectors, ask.tolerations)
             found[form] = found.get(form, 0) + ask.count
@@ -55,10 +57,6 @@ def forms_of(claims: Sequence[Claim]) -> dict[Form, int] | None:
         # As deep as the search would go: a pod that the search gives up must not be counted by division either.
         deep += in_claim + 1 + len(claim.requests)
     return found if found and len(found) <= MOST_FORMS and deep <= MOST_DEEP else None
-
-
-def _simple(ask: Ask) -> bool:
-    return ask.mode == EXACT_COUNT and ask.count > 0 and not ask.capacity and not ask.admin and not ask.derived
 
 
 @dataclass(slots=True)

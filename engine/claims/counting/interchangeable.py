@@ -4,7 +4,7 @@ Of such pods the search need not be made: each takes so many of a set of devices
 of devices that several nodes reach (`engine.claims.hardware.NodeHardware.common`), or has none of these.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -87,9 +87,15 @@ def one_set_each(prepared: Prepared, hardware: NodeHardware, budget: Budget, int
     """Whether each request of a pod takes any of some devices; adds these, and how many of them it takes."""
     if prepared.failed is not None or any(claim.constraints for claim, _ in prepared.claims):
         return False
-    for request in _requests(prepared):
-        found = _devices_for_request(request, hardware, budget) if request is not None else None
-        if request is None or found is None:
+    for alternatives in (one for _, requests in prepared.claims for one in requests):
+        request = alternatives[0]
+        # Only a request that simply asks for so many of a class.
+        if len(alternatives) > 1 or request.ask.mode != EXACT_COUNT or request.ask.capacity:
+            return False
+        if request.admin or request.count <= 0:
+            return False
+        found = _devices_for_request(request, hardware, budget)
+        if found is None:
             return False
         into[found] = into.get(found, 0) + request.count
     return True
@@ -103,14 +109,6 @@ def disjoint(sets: Iterable[frozenset[int]]) -> bool:
             return False
         seen |= devices
     return True
-
-
-def _requests(kind: Prepared) -> Iterator[Ready | None]:
-    """The requests of a pod; None for one that does not simply ask for so many of a class."""
-    for alternatives in (one for _, requests in kind.claims for one in requests):
-        first = alternatives[0]
-        simple = len(alternatives) == 1 and first.ask.mode == EXACT_COUNT and not first.ask.capacity
-        yield first if simple and not first.admin and first.count > 0 else None
 
 
 def _devices_for_request(request: Ready, hardware: NodeHardware, budget: Budget) -> frozenset[int] | None:

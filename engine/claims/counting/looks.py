@@ -16,8 +16,7 @@ import msgspec
 from engine.claims.cel.selectors import FLAWS, WHOLE, Path, reading
 from engine.claims.hardware import NodeHardware
 from engine.claims.in_use import InUse
-from engine.claims.model import Device
-from engine.claims.pools import Pool, reaches
+from engine.claims.pools import reaches
 from engine.claims.searching.counters import PoolCounters
 from engine.claims.slices import ResourceSlice
 
@@ -62,16 +61,13 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False, dict=True):
                     if in_use.is_shared(one.device_id)
                 ]
             )
-        return DeviceUse(busy, shared, tuple(self._counters()))
-
-    def _counters(self) -> list[Hashable]:
-        looks: list[Hashable] = []
-        for pool, _ in self.hardware.by_pool:
+        counters: list[Hashable] = []
+        for pool, _ in hardware.by_pool:
             # Most pools have no counters, and for them nothing is read.
             if any(one.outline.counted for one in pool.slices):
-                counters = PoolCounters.from_pool(pool, self.in_use)
-                looks.append((frozenset(counters.left.items()), frozenset(counters.groups.items())))
-        return looks
+                found = PoolCounters.from_pool(pool, in_use)
+                counters.append((frozenset(found.left.items()), frozenset(found.groups.items())))
+        return DeviceUse(busy, shared, tuple(counters))
 
 
 class DeviceView(msgspec.Struct, eq=False, weakref=True):
@@ -124,7 +120,18 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
 
     def _hardware_class(self, hardware: NodeHardware) -> Hashable:
         if self.base is None:
-            return tuple([self._pool(hardware, pool) for pool, _ in hardware.by_pool])
+            # Without the pool's name, which holds the node's in most drivers. The driver stays: selectors read it.
+            return tuple(
+                [
+                    (
+                        pool.pool_id[0],
+                        pool.incomplete,
+                        bool(pool.invalid),
+                        tuple([self._slice(hardware, one) for one in pool.slices]),
+                    )
+                    for pool, _ in hardware.by_pool
+                ]
+            )
         slices = [one for pool, _ in hardware.by_pool for one in pool.slices]
         reads: list[Hashable] = [
             self.base.number_of_look(hardware)
@@ -134,28 +141,25 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
             reads += [device.attribute(name) for one in slices for device in one.devices]
         return tuple(reads)
 
-    def _pool(self, hardware: NodeHardware, pool: Pool) -> Hashable:
-        slices = tuple([self._slice(hardware, one) for one in pool.slices])
-        # Without the pool's name, which holds the node's in most drivers. The driver stays: selectors read it.
-        return pool.pool_id[0], pool.incomplete, bool(pool.invalid), slices
-
     def _slice(self, hardware: NodeHardware, one: ResourceSlice) -> Hashable:
         outline, reach = one.outline, one.reach
         skips = hardware.node.declared_features if one.skips_node_operations else None
         # All devices of the slice are reached alike then, and one entry says it for all.
         if not one.per_device and not (self.own and hardware.common):
             return outline.forms, outline.flaws, skips, bool(reach.node), len(reach.terms or ())
-        devices = tuple([self._device(hardware, one, device) for device in one.devices])
-        return outline.forms, outline.flaws, skips, devices
-
-    def _device(self, hardware: NodeHardware, one: ResourceSlice, device: Device) -> Hashable:
-        reach = device.reach if one.per_device else one.reach
-        return (
-            self.own and (*one.pool_id, device.name) in hardware.common,
-            not one.per_device or reaches(reach, hardware.node),
-            bool(reach.node),
-            len(reach.terms or ()),
+        places = [device.reach if one.per_device else reach for device in one.devices]
+        devices = tuple(
+            [
+                (
+                    self.own and (*one.pool_id, device.name) in hardware.common,
+                    not one.per_device or reaches(place, hardware.node),
+                    bool(place.node),
+                    len(place.terms or ()),
+                )
+                for device, place in zip(one.devices, places, strict=True)
+            ]
         )
+        return outline.forms, outline.flaws, skips, devices
 
 
 class DeviceViews(msgspec.Struct):

@@ -1,13 +1,13 @@
 """What a pod asks for by claims, from the specs of the templates that these are made of."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from engine.claims.asks import OWN, DeviceAsk, ExtendedRequest
 from engine.claims.extended import CLAIM_NAME
-from engine.claims.model import Ask, Claim
+from engine.claims.model import Claim
 from engine.claims.read.claims import read_claim
 
 
@@ -75,8 +75,10 @@ def claims_of(ask: DeviceAsk) -> tuple[Claim, ...]:
 @lru_cache(maxsize=1024)
 def classes_of(ask: DeviceAsk) -> frozenset[str]:
     """The DeviceClasses that the claims name."""
-    of_claims = frozenset([one.class_name for one in _asks_of_claims(claims_of(ask))])
-    return of_claims.union([one.class_name for one in ask.extended])
+    found = [one.class_name for one in ask.extended]
+    for request in (one for claim in claims_of(ask) for one in claim.requests):
+        found += [one.class_name for one in (request.exactly, *request.alternatives) if one is not None]
+    return frozenset(found)
 
 
 def _ask_without_held(ask: DeviceAsk, held: frozenset[str]) -> DeviceAsk:
@@ -114,8 +116,3 @@ def same_devices(one: DeviceAsk, other: DeviceAsk) -> bool:
 def _comparable_request(request: ExtendedRequest) -> tuple[str, str, int]:
     """All but the name: that counts the resources of a container, and a pod may have more of them than its template."""
     return request.resource, request.class_name, request.count
-
-
-def _asks_of_claims(claims: Sequence[Claim]) -> Iterator[Ask]:
-    for request in (one for claim in claims for one in claim.requests):
-        yield from (*((request.exactly,) if request.exactly is not None else ()), *request.alternatives)

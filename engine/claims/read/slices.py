@@ -99,7 +99,12 @@ def _attribute(part: Fields) -> Attribute:
     # Lists before single values, in the order in which Kubernetes looks at them.
     for kind, element in _LISTS.items():
         if part.values.get(kind) is not None:
-            return Attribute(kind, _elements(part, kind, element))
+            found = part.items(kind)
+            if not all(type(one) is element for one in found) or (
+                element is int and not all(-(1 << 63) <= one < 1 << 63 for one in found)
+            ):
+                raise part.error(kind, f"expected values of one type, {element.__name__}")
+            return Attribute(kind, tuple(found))
     if part.values.get("int") is not None:
         return Attribute("int", part.integer("int", least=-(1 << 63)))
     if part.values.get("bool") is not None:
@@ -110,29 +115,21 @@ def _attribute(part: Fields) -> Attribute:
     return Attribute("", None)
 
 
-def _elements(part: Fields, name: str, kind: type) -> Any:
-    found = part.items(name)
-    if not all(type(one) is kind for one in found) or (
-        kind is int and not all(-(1 << 63) <= one < 1 << 63 for one in found)
-    ):
-        raise part.error(name, f"expected values of one type, {kind.__name__}")
-    return tuple(found)
-
-
 def _capacity(part: Fields) -> DeviceCapacity:
     value = part.quantity("value")
     if value is None:
         raise part.error("value", "expected a quantity, got nothing")
     policy = part.fields_of("requestPolicy")
-    return DeviceCapacity(value, None if policy is None else _policy(policy))
-
-
-def _policy(part: Fields) -> CapacityPolicy:
-    limits = part.fields_of("validRange")
-    return CapacityPolicy(
-        default=part.quantity("default"),
-        values=part.listed_quantities("validValues"),
-        range=None if limits is None else _range(limits),
+    if policy is None:
+        return DeviceCapacity(value, None)
+    limits = policy.fields_of("validRange")
+    return DeviceCapacity(
+        value,
+        CapacityPolicy(
+            default=policy.quantity("default"),
+            values=policy.listed_quantities("validValues"),
+            range=None if limits is None else _range(limits),
+        ),
     )
 
 

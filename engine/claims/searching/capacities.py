@@ -114,12 +114,9 @@ def _in_milli(limits: Range, *, fractional: bool) -> bool:
 def _violates(amount: Quantity, policy: CapacityPolicy | None, *, fractional: bool) -> bool:
     if policy is None or (policy.default is not None and amount.nanos == policy.default.nanos):
         return False
-    if policy.range is not None:
-        return _outside(amount, policy.range, fractional=fractional)
-    return bool(policy.values) and all(amount.nanos != value.nanos for value in policy.values)
-
-
-def _outside(amount: Quantity, limits: Range, *, fractional: bool) -> bool:
+    limits = policy.range
+    if limits is None:
+        return bool(policy.values) and all(amount.nanos != value.nanos for value in policy.values)
     if limits.most is not None and amount.nanos > limits.most.nanos:
         return True
     if limits.step is None or limits.least is None:

@@ -42,17 +42,11 @@ def _values(attribute: Attribute | None, *, lists: bool, first: bool) -> Values 
     """The values of an attribute as a set; None where a device with it cannot be added."""
     if attribute is None:
         return None
-    if lists:
-        return _as_set(attribute)
     if attribute.kind in _SCALARS:
         return frozenset({(attribute.kind, attribute.value)})
-    # An empty set: under matchAttribute no second device fits beside such a first one.
-    return frozenset() if first else None
-
-
-def _as_set(attribute: Attribute) -> Values | None:
-    if attribute.kind in _SCALARS:
-        return frozenset({(attribute.kind, attribute.value)})
+    if not lists:
+        # An empty set: under matchAttribute no second device fits beside such a first one.
+        return frozenset() if first else None
     if not attribute.kind or not isinstance(attribute.value, tuple) or not attribute.value:
         return None
     return frozenset((_ELEMENTS[attribute.kind], value) for value in attribute.value)

@@ -229,9 +229,16 @@ class DeviceSearch:
         if must and self.hardware.features.consumable_capacity and not self._fits(request, index, one):
             self._rollback(request, index, groups, self.claims[claim_index].rules)
             return None
-        # Read before `_mark` changes it.
-        before = self._sharing.get(index) if shareable else None
-        self._mark(claim_index, request, index, shareable=shareable)
+        amounts, before = None, None
+        if shareable:
+            amounts = request.consumption_of(index, one, self.hardware.features).amounts
+            before = self._sharing.get(index)
+            used = before or _NOTHING
+            self._sharing[index] = {name: used.get(name, 0) + amount.nanos for name, amount in (amounts or {}).items()}
+        else:
+            self._taking.setdefault(index, set()).add(claim_index)
+        given = Given(request.full_name, one.device_id, amounts or None, shareable, request.admin)
+        self.claims[claim_index].given.append((one, given))
         return Chosen(index, groups, shareable, before)
 
     def _is_usable(self, claim_index: int, request: Ready, index: int, *, shareable: bool) -> bool:
@@ -243,14 +250,15 @@ class DeviceSearch:
             return False
         one, features = self.hardware.candidates[index], self.hardware.features
         # Only the allocator for gates that are off by default looks at this field of a slice; the others ignore it.
-        if features.experimental and one.slice.skips_node_operations and not self._skips_node_operations():
+        if (
+            features.experimental
+            and one.slice.skips_node_operations
+            and not (features.node_operations and _NODE_OPERATIONS in self.hardware.node.declared_features)
+        ):
             return False
         if one.device.uses and not features.partitionable:
             return False
         return not features.taints or request.tolerates(index, one)
-
-    def _skips_node_operations(self) -> bool:
-        return self.hardware.features.node_operations and _NODE_OPERATIONS in self.hardware.node.declared_features
 
     def _constrained(self, claim: ClaimSearch, request: Ready, one: Reachable) -> bool:
         """Add a device to all constraints of its claim; to none where one is against it."""
@@ -262,17 +270,6 @@ class DeviceSearch:
                     before.remove(request.base, request.full_name)
                 return False
         return True
-
-    def _mark(self, claim_index: int, request: Ready, index: int, *, shareable: bool) -> None:
-        one = self.hardware.candidates[index]
-        amounts = (request.consumption_of(index, one, self.hardware.features).amounts or {}) if shareable else {}
-        if shareable:
-            before = self._sharing.get(index, _NOTHING)
-            self._sharing[index] = {name: before.get(name, 0) + amount.nanos for name, amount in amounts.items()}
-        else:
-            self._taking.setdefault(index, set()).add(claim_index)
-        given = Given(request.full_name, one.device_id, amounts or None, shareable, request.admin)
-        self.claims[claim_index].given.append((one, given))
 
     def _give_back(self, claim_index: int, request: Ready, chosen: Chosen) -> None:
         """Undo the last choice."""

@@ -22,7 +22,6 @@ from engine.kubelet.devices.links import (
     TABLE_DEVICES,
     Ints,
     LinkGraph,
-    Tables,
     bits,
     cliques,
     largest_clique,
@@ -75,26 +74,22 @@ def choose(graph: LinkGraph, wanted: DeviceChoice) -> int | None:
         return _choose_by_table(graph, wanted, free, within)
     if relevant.bit_count() <= TABLE_DEVICES:
         kept = tuple(bits(relevant))
-        small = _squeeze(wanted, kept, within)
+
+        def squeezed(mask: int) -> int:
+            return mask_of([position for position, device in enumerate(kept) if mask >> device & 1])
+
+        # The same wish with devices numbered by their position in ``kept``.
+        small = msgspec.structs.replace(
+            wanted,
+            free=squeezed(wanted.free),
+            within=squeezed(within),
+            must=squeezed(wanted.must),
+            held=squeezed(wanted.held),
+            reach=None if wanted.reach is None else squeezed(wanted.reach),
+        )
         found = choose(part(graph, relevant), small)
         return None if found is None else mask_of([kept[device] for device in bits(found)])
     return _choose_by_growth(graph, wanted, free, within)
-
-
-def _squeeze(wanted: DeviceChoice, kept: tuple[int, ...], within: int) -> DeviceChoice:
-    """The same wish with devices numbered by their position in ``kept``."""
-
-    def squeezed(mask: int) -> int:
-        return mask_of([position for position, device in enumerate(kept) if mask >> device & 1])
-
-    return msgspec.structs.replace(
-        wanted,
-        free=squeezed(wanted.free),
-        within=squeezed(within),
-        must=squeezed(wanted.must),
-        held=squeezed(wanted.held),
-        reach=None if wanted.reach is None else squeezed(wanted.reach),
-    )
 
 
 def _choose_by_table(graph: LinkGraph, wanted: DeviceChoice, free: int, within: int) -> int | None:
@@ -103,9 +98,27 @@ def _choose_by_table(graph: LinkGraph, wanted: DeviceChoice, free: int, within: 
     sets = sets[((sets & ~within) == 0) & ((sets & wanted.must) == wanted.must)]
     reach = free if wanted.reach is None else wanted.reach & graph.all
     if wanted.mode == REQUIRE:
-        sets = _in_cliques(worth, sets, wanted, reach)
+        # Those sets that, with what the pod holds, are cliques and can grow to all that the pod will want.
+        joined = sets | wanted.held
+        is_clique = worth.clique[joined] == wanted.count + wanted.held.bit_count()
+        if wanted.later:
+            is_clique = is_clique & (worth.clique[reach & worth.common[joined] & ~joined] >= wanted.later)
+        sets = sets[is_clique]
     elif wanted.mode == PREFER and wanted.later:
-        sets = _towards_best(graph, sets, wanted, reach | within)
+        # Those sets that lie in the best one for the whole pod, where any does.
+        whole = choose(
+            graph,
+            DeviceChoice(
+                count=wanted.count + wanted.later,
+                free=wanted.free,
+                mode=PREFER,
+                within=reach | within,
+                must=wanted.must,
+                held=wanted.held,
+            ),
+        )
+        inside = sets if whole is None else sets[(sets & ~whole) == 0]
+        sets = inside if len(inside) else sets
     if not len(sets):
         return None
     left = free & ~sets
@@ -114,36 +127,6 @@ def _choose_by_table(graph: LinkGraph, wanted: DeviceChoice, free: int, within: 
     spared = worth.clique[left]
     rules = (spared, *closeness) if wanted.mode == KEEP else (*closeness, spared)
     return int(sets[_first_best(*rules, worth.weight[left], worth.in_zone[left])])
-
-
-def _in_cliques(worth: Tables, sets: Ints, wanted: DeviceChoice, reach: int) -> Ints:
-    """Those sets that, with what the pod holds, are cliques and can grow to all that the pod will want."""
-    joined = sets | wanted.held
-    size = wanted.count + wanted.held.bit_count()
-    is_clique = worth.clique[joined] == size
-    if wanted.later:
-        is_clique = is_clique & (worth.clique[reach & worth.common[joined] & ~joined] >= wanted.later)
-    kept: Ints = sets[is_clique]
-    return kept
-
-
-def _towards_best(graph: LinkGraph, sets: Ints, wanted: DeviceChoice, reach: int) -> Ints:
-    """Those sets that lie in the best one for the whole pod, where any does."""
-    whole = choose(
-        graph,
-        DeviceChoice(
-            count=wanted.count + wanted.later,
-            free=wanted.free,
-            mode=PREFER,
-            within=reach,
-            must=wanted.must,
-            held=wanted.held,
-        ),
-    )
-    if whole is None:
-        return sets
-    inside: Ints = sets[(sets & ~whole) == 0]
-    return inside if len(inside) else sets
 
 
 def _first_best(*rules: Ints) -> int:
@@ -193,26 +176,22 @@ def _grow(graph: LinkGraph, wanted: DeviceChoice, free: int, within: int) -> int
             )
         if best is None or _rank(graph, wanted, free, chosen) > _rank(graph, wanted, free, best):
             best = chosen
-    return None if best is None else _exchange(graph, wanted, free, within, best)
+    if best is None:
+        return None
+    # Swap one device for another for as long as that betters the set; each round strictly does, so it ends.
+    while True:
+        swaps = [
+            best & ~(1 << out) | 1 << device for out in bits(best & ~wanted.must) for device in bits(within & ~best)
+        ]
+        better = max(swaps, key=lambda swap: _rank(graph, wanted, free, swap), default=best)
+        if _rank(graph, wanted, free, better) <= _rank(graph, wanted, free, best):
+            return best
+        best = better
 
 
 def _gain(graph: LinkGraph, chosen: int, device: int) -> tuple[int, int]:
     row = graph.weights[device]
     return sum(row[other] for other in bits(chosen)), sum(graph.beside(device, other) for other in bits(chosen))
-
-
-def _exchange(graph: LinkGraph, wanted: DeviceChoice, free: int, within: int, chosen: int) -> int:
-    """Swap one device for another for as long as that betters the set; each round strictly does, so it ends."""
-    while True:
-        swaps = [
-            chosen & ~(1 << out) | 1 << device
-            for out in bits(chosen & ~wanted.must)
-            for device in bits(within & ~chosen)
-        ]
-        better = max(swaps, key=lambda swap: _rank(graph, wanted, free, swap), default=chosen)
-        if _rank(graph, wanted, free, better) <= _rank(graph, wanted, free, chosen):
-            return chosen
-        chosen = better
 
 
 def _rank(graph: LinkGraph, wanted: DeviceChoice, free: int, chosen: int) -> tuple[int, ...]:

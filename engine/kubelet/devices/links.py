@@ -124,25 +124,21 @@ def from_words(words: Words, *, pcie: Words = (), zones: Sequence[int] = (), gen
                 f"devices {one} and {other}: {words[one][other]!r} one way, {words[other][one]!r} the other"
             )
         together = bool(zones and zones[one] & zones[other])
-        links, level = _pair(words[one][other], pcie[one][other] if pcie else "", one, other)
+        linked = _NVLINK_WORD.fullmatch(words[one][other])
+        links = int(linked[1]) if linked else 0
+        hidden = pcie[one][other] if pcie else ""
+        word = hidden if linked else words[one][other]
+        if word and word not in LEVELS:
+            raise LinkError(
+                f"devices {one} and {other}: {word!r} is not a link; known are NV1 and more, {', '.join(LEVELS)}"
+            )
+        level = LEVELS.get(word, 0)
         # The least, so that a pair whose level is hidden never beats one whose level is known.
         if links and not level:
             level = LEVELS["NODE" if together else "SYS"]
         weights[one][other] = weights[other][one] = level + NVLINK * links
         nvlinks[one][other] = nvlinks[other][one] = links
     return LinkGraph(tuple(map(tuple, weights)), tuple(map(tuple, nvlinks)), tuple(zones), generation)
-
-
-def _pair(word: str, hidden: str, one: int, other: int) -> tuple[int, int]:
-    """How many NVLinks a pair has, and the weight of its PCIe level."""
-    found = _NVLINK_WORD.fullmatch(word)
-    links = int(found[1]) if found else 0
-    level = hidden if found else word
-    if level and level not in LEVELS:
-        raise LinkError(
-            f"devices {one} and {other}: {level!r} is not a link; known are NV1 and more, {', '.join(LEVELS)}"
-        )
-    return links, LEVELS.get(level, 0)
 
 
 def cliques(graph: LinkGraph, within: int | None = None) -> tuple[int, ...]:

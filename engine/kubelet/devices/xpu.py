@@ -67,17 +67,12 @@ def score(delta: int) -> int:
 @lru_cache(maxsize=4096)
 def mtf(free: tuple[int, ...]) -> int:
     """The fewest tasks that take all free cards; ``free`` is how many each wing has."""
-    best = sum(_in_wing(cards) for cards in free)
+    # Tasks of up to four cards first. Their sizes are powers of two, so the rest of a wing takes one for each bit.
+    best = sum(cards // IN_ONE_WING + (cards % IN_ONE_WING).bit_count() for cards in free)
     # A task of 8 may cross wings; smaller ones stay inside, so they are counted wing by wing.
     for left in _wings_after_take(free, max(SIZES)):
         best = min(best, 1 + mtf(left))
     return best
-
-
-def _in_wing(cards: int) -> int:
-    """The fewest tasks of up to four cards that fill one wing."""
-    # The sizes are powers of two, so the rest takes one task for each bit.
-    return cards // IN_ONE_WING + (cards % IN_ONE_WING).bit_count()
 
 
 def _wings_after_take(free: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
@@ -141,16 +136,13 @@ def choose_cards(cards: XpuBoard, free: int, count: int, within: int | None = No
             continue
         chosen = must
         for wing, number in zip(cards.wings, taken, strict=True):
-            chosen |= _lowest(wing & usable & ~must, number - (wing & must).bit_count())
+            lowest = zip(bits(wing & usable & ~must), range(number - (wing & must).bit_count()), strict=False)
+            chosen |= mask_of([card for card, _ in lowest])
         # The lowest cards come last, so that equal machines choose equally and predictions can be compared.
         rank = (delta_mtf(counted, taken), _crossed(taken), tuple(bits(chosen)))
         if best is None or rank < best[0]:
             best = rank, chosen
     return None if best is None else CardChoice(best[1], best[0][0])
-
-
-def _lowest(cards: int, count: int) -> int:
-    return mask_of([card for card, _ in zip(bits(cards), range(count), strict=False)])
 
 
 def fill(free: tuple[int, ...]) -> tuple[int, ...]:

@@ -136,8 +136,8 @@ def _small(have: Sequence[Ints], amounts: Sequence[int], space: Workspace) -> tu
         if amount >= limit:
             # Memory comes in bytes and mostly in whole pages: without the
             # zero bits that all amounts share comparisons stay exact.
-            number = int(np.bitwise_or.reduce(cut[row], axis=None)) | amount
-            shift = (number & -number).bit_length() - 1
+            together = int(np.bitwise_or.reduce(cut[row], axis=None)) | amount
+            shift = (together & -together).bit_length() - 1
             if amount >> shift >= limit:
                 return _large(have, amounts, cut)
             cut[row] >>= shift

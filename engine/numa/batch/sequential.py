@@ -97,7 +97,14 @@ class SequentialTurns:
         """A container that takes several zones each: where it is not clear what is left there, the machine is lost."""
         traits = self.now.kind.traits
         if not traits.exact:
-            self._take_in_order(ask, column, masks)
+            # Where only amounts are known, zones are taken to give what they have one after another.
+            for row, amount in ask.pairs:
+                rest = np.full(len(column), amount)
+                for zone in range(self.now.zones):
+                    have = self.now.left[row, zone, column]
+                    part = np.where(masks >> zone & 1, np.minimum(have, rest), 0)
+                    self.now.left[row, zone, column] = have - part
+                    rest -= part
             return
         inside = (masks >> np.arange(self.now.zones)[:, None] & 1).astype(np.bool_)
         left = {row: self.now.left[row][:, column] for row, _ in ask.pairs}
@@ -115,16 +122,6 @@ class SequentialTurns:
             have[gone] = 0
             self.now.left[row][:, column] = have
         self.now.lost[column[~(last | drained)]] = True
-
-    def _take_in_order(self, ask: ZoneRequest, column: Ints, masks: Ints) -> None:
-        """Where only amounts are known, zones are taken to give what they have one after another."""
-        for row, amount in ask.pairs:
-            rest = np.full(len(column), amount)
-            for zone in range(self.now.zones):
-                have = self.now.left[row, zone, column]
-                part = np.where(masks >> zone & 1, np.minimum(have, rest), 0)
-                self.now.left[row, zone, column] = have - part
-                rest -= part
 
 
 def first(sets: Sets, holds: Bools, traits: Traits) -> Ints:
