@@ -70,18 +70,14 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
     def read_counts(cls, one: Counted, kind: Resource, keys: Keys) -> "ReplicaCounts | None":
         """None where it cannot be read, or where there is nothing to tell."""
         if isinstance(one, Service):
-            return cls._of_service(one, kind)
+            now, goal = (replicas_of_service(one, kind.kind, MAIN, newest=newest) for newest in (False, True))
+            if not now.total:
+                return None  # its pods go, and count for themselves as long as they are there
+            meta, rule = one.metadata, next(rule for rule in RULES if rule.group == kind.group)
+            newest = goal if revision_of(one) is not None else None
+            return cls(kind.kind, kind.api_version, meta.namespace, meta.name, meta.uid, now, rule, goal=newest)
         # A cluster may serve an older version only, and each tells its counts in another form.
         return cls._of_kinds(one, kind.kind, one.api_version or kind.api_version, keys)
-
-    @classmethod
-    def _of_service(cls, one: Service, kind: Resource) -> "ReplicaCounts | None":
-        now, goal = (replicas_of_service(one, kind.kind, MAIN, newest=newest) for newest in (False, True))
-        if not now.total:
-            return None  # its pods go, and count for themselves as long as they are there
-        meta, rule = one.metadata, next(rule for rule in RULES if rule.group == kind.group)
-        newest = goal if revision_of(one) is not None else None
-        return cls(kind.kind, kind.api_version, meta.namespace, meta.name, meta.uid, now, rule, goal=newest)
 
     @classmethod
     def _of_kinds(cls, one: ReplicatedObject, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
