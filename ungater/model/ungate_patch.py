@@ -58,21 +58,17 @@ class UngatePatches:
 
     def body(self, pod: Pod, slot: Slot, more: Mapping[str, str] = _NOTHING) -> bytes:
         """The merge patch that sends this pod to this slot; ``more``: its own annotations."""
+        gates = pod.spec.scheduling_gates or ()
+        others = tuple([gate.name for gate in gates if gate.name != self._keys.gate]) if len(gates) != 1 else ()
         # Part of the key only where it matters: pods that differ in tolerations share the bytes where none are added.
         own_tolerations = (pod.spec.tolerations or ()) if self._tolerations else ()
-        key = (slot, self._other_gates(pod), _terms(pod), own_tolerations)
+        key = (slot, others, _terms(pod), own_tolerations)
         parts = self._made.get(key)
         if parts is None:
             parts = self._made[key] = self._make(*key)
         before, between, after = parts
         own = b"," + _encode(more)[1:-1] if more else b""
         return b"".join((before, pod.metadata.uid.encode(), between, own, after))
-
-    def _other_gates(self, pod: Pod) -> tuple[str, ...]:
-        gates = pod.spec.scheduling_gates or ()
-        if len(gates) == 1:
-            return ()
-        return tuple(gate.name for gate in gates if gate.name != self._keys.gate)
 
     def _make(
         self, slot: Slot, gates: tuple[str, ...], terms: Terms, own_tolerations: Tolerations
