@@ -55,7 +55,13 @@ class Writes:
             # The lock first: one that waits for another write of its
             # workload must not take a place that others could use.
             async with entry.writes.lock, self._limit:
-                await self._to_its_end(entry, write)
+                self._begun.add(id(entry))
+                try:
+                    await write(entry)
+                finally:
+                    # Whatever it fails with: it is under way no more, or nothing would be decided for the entry again.
+                    if id(entry) in self._begun:
+                        self.written(entry, None)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             # With this workload alone: all others are served. What is stored is taken over from its events.
             self._cache.guard.failed("workload", entry.key, error)
@@ -66,15 +72,6 @@ class Writes:
         # One that failed is looked at after its own delay.
         if entry.failures <= failures:
             self._requeue(entry.id, entry.until_pods_come)
-
-    async def _to_its_end(self, entry: WorkloadEntry, write: Write) -> None:
-        """Whatever a write fails with: it is under way no more, or nothing would be decided for the entry again."""
-        self._begun.add(id(entry))
-        try:
-            await write(entry)
-        finally:
-            if id(entry) in self._begun:
-                self.written(entry, None)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: with what the API server has now, None where that is not known."""
