@@ -46,8 +46,29 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         asked = _Asked(first.request, first.wishes, first.least, before.most_execution, before.wrong)
     else:
         asked = _read(job, template, keys)
-    pod_set, kept = _pod_set(job, template, asked.request)
-    pod_set = replace(pod_set, raw=raw, least=asked.least, wishes=asked.wishes)
+    size = asked.request.slices[0].size if asked.request is not None and asked.request.slices else 1
+    done, count, kept, ranks = tuple(_done(job)), _pods_at_once(job), 0, _ranks(job)
+    needed = count
+    if size > 1:
+        done, alone = whole_slices(done, size), done
+        # Slots that are kept of ranks that are done, but their slice is not.
+        kept = min(ranks_in(alone) - ranks_in(done), full)
+        # In whole slices: one keeps its slots until all of its ranks are done.
+        count = min(-(-(ranks - ranks_in(done) if ranks is not None else count) // size) * size, full)
+    pod_set = PodSetView(
+        MAIN,
+        count,
+        full,
+        template,
+        raw,
+        done,
+        ranks,
+        request=asked.request,
+        wishes=asked.wishes,
+        least=asked.least,
+        told_by=Ranks(JOB_INDEX_LABEL) if ranks is not None else None,
+        idle=max(0, count - needed),
+    )
     suspended_at, resumed_at = suspension(job.status.conditions)
     ended = next((found for kind in ("Complete", "Failed") if (found := _true(job, kind)) is not None), None)
     return JobView(
@@ -106,21 +127,6 @@ def _read(job: Job, template: PodTemplate, keys: Keys) -> _Asked:
     except RequestError as error:
         return replace(asked, wrong=error)
     return replace(asked, most_execution=most)
-
-
-def _pod_set(job: Job, template: PodTemplate, request: ParsedRequest | None) -> tuple[PodSetView, int]:
-    """Its pods, and how many slots are kept of ranks that are done, but their slice is not."""
-    size = request.slices[0].size if request is not None and request.slices else 1
-    done, count, kept, ranks = tuple(_done(job)), _pods_at_once(job), 0, _ranks(job)
-    if size > 1:
-        done, alone = whole_slices(done, size), done
-        kept = min(ranks_in(alone) - ranks_in(done), _full(job))
-        # In whole slices: one keeps its slots until all of its ranks are done.
-        count = min(-(-(ranks - ranks_in(done) if ranks is not None else count) // size) * size, _full(job))
-    told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
-    idle = max(0, count - _pods_at_once(job))
-    made = PodSetView(MAIN, count, _full(job), template, b"", done, ranks, request=request, told_by=told_by, idle=idle)
-    return made, kept
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -84,7 +84,12 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
     alone = [exclusive_topology.of_replicated(jobset, at, template) for at, template in enumerate(templates)]
     asked, error = _requests(jobset, templates, alone, keys)
     wrong = wrong or error
-    pod_sets, ready, there = [], 0, _there(jobset, children)
+    pod_sets, ready, there = [], 0, dict[str, dict[int, Job]]()  # the Jobs by replicated job and index
+    for job in children:
+        # A controller reference proves nothing: anybody may write one with the uid of the JobSet.
+        stays = job.metadata.deletion_timestamp is None and made_by(jobset, job.metadata)
+        if stays and (place := _place(job.metadata)):
+            there.setdefault(place[0], {})[place[1]] = job
     for at, replicated in enumerate(jobset.spec.replicated_jobs):
         pod_set, has = _pod_set(replicated, templates[at], asked[at], there.get(replicated.name, {}))
         pod_set = replace(
@@ -131,17 +136,6 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         # With exclusive topology, the other pods of a Job follow its first one to the domain that it has.
         in_order=jobset.spec.in_order or any(one is not None and not one.labelled for one in alone),
     )
-
-
-def _there(jobset: JobSet, children: Iterable[Job]) -> dict[str, dict[int, Job]]:
-    """The Jobs that it made and that stay, by replicated job and index."""
-    there: dict[str, dict[int, Job]] = {}
-    for job in children:
-        # A controller reference proves nothing: anybody may write one with the uid of the JobSet.
-        stays = job.metadata.deletion_timestamp is None and made_by(jobset, job.metadata)
-        if stays and (place := _place(job.metadata)):
-            there.setdefault(place[0], {})[place[1]] = job
-    return there
 
 
 def _role(pod: Pod) -> str:

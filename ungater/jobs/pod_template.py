@@ -194,7 +194,16 @@ def _changes(
             selector = {key: value for key, value in selector.items() if key not in of_flavor.node_selector}
             # `added` begins with what flavors add, so what follows in the list is of checks.
             tolerations = tolerations[len(of_flavor.tolerations) :]
-        changed = _directives(template, selector, tolerations)
+        if selector:
+            changed["nodeSelector"] = selector
+        present = template.get("tolerations") or []
+        wanted = [*present]
+        for each in map(msgspec.to_builtins, tolerations):
+            if each not in wanted:
+                wanted.append(each)
+        # Sent whole, as a merge patch replaces a list.
+        if len(wanted) > len(present):
+            changed["tolerations"] = wanted
     meta: dict[str, Any] = {"labels": more.labels} if more.labels else {}
     if more.annotations:
         meta["annotations"] = more.annotations
@@ -209,22 +218,6 @@ def _changes(
             said = "false" if GPU_LINK in present else None
             meta["annotations"] = {**more.annotations, keys.unconstrained: said}
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
-
-
-def _directives(
-    template: Mapping[str, Any], selector: Mapping[str, str], added_tolerations: Iterable[Toleration]
-) -> dict[str, Any]:
-    """What is changed in the spec of a template by node labels and tolerations that are added."""
-    present = template.get("tolerations") or []
-    # Sent whole, as a merge patch replaces a list.
-    tolerations = [*present]
-    for each in map(msgspec.to_builtins, added_tolerations):
-        if each not in tolerations:
-            tolerations.append(each)
-    changed: dict[str, Any] = {"nodeSelector": selector} if selector else {}
-    if len(tolerations) > len(present):
-        changed["tolerations"] = tolerations
-    return changed
 
 
 def stop(owner: JobView) -> Body:

@@ -259,8 +259,13 @@ class AdmissionCheckController:
             resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.KueueWorkload
         )
         self._written[key] = (now, _version(found))
-        self._remember(key, workload, checks[0], wanted[0])
-        log.info("answered Kueue", workload=key, state=wanted[0].state, message=wanted[0].message)
+        said = wanted[0]
+        # What was said with a Retry is kept until Kueue has noted for how long, or there is a place.
+        if said.state == RETRY and said.requeue_after_seconds is None:
+            self._told[key] = retries.remembered(workload, said, self._told.get(key))
+        elif said.state not in {RETRY, checks[0].state}:
+            self._told.pop(key, None)
+        log.info("answered Kueue", workload=key, state=said.state, message=said.message)
 
     def _after_retry(
         self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
@@ -289,15 +294,6 @@ class AdmissionCheckController:
                 for check in wanted
             ]
         return wanted
-
-    def _remember(
-        self, key: str, workload: kueue_objects.KueueWorkload, before: KueueCheckState, said: KueueCheckState
-    ) -> None:
-        """What was said with a Retry, until Kueue has noted for how long, or there is a place."""
-        if said.state == RETRY and said.requeue_after_seconds is None:
-            self._told[key] = retries.remembered(workload, said, self._told.get(key))
-        elif said.state not in {RETRY, before.state}:
-            self._told.pop(key, None)
 
     def _unplaced(self, key: str, workload: kueue_objects.KueueWorkload, side: Side, times: int) -> str:
         """What is said of one that has no place."""
