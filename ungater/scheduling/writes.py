@@ -101,7 +101,16 @@ class Writes:
             self._forget_assumed(entry, grows=grows)
             observed = news.found
         except KubeError as error:
-            self._failed(entry, error, grows=grows)
+            delay = backoff(entry.count_failure())
+            # Else the room that it gives back would have it tried again at once.
+            if entry.grant is not None:
+                self._cache.reservations.stop_wanting(entry)
+            self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
+            self._requeue(entry.id, delay)
+            log.warning("admission was not stored", workload=entry.key, error=str(error))
+            # The next look makes another one. The watch may be late, and the store have the one that is gone.
+            if isinstance(error, NotFound):
+                self._cache.workloads.found_gone(entry)
         else:
             # What was decided again while it was written is not undone by this answer, which is taken over as news.
             if self._stands(entry, grant, grows=grows):
@@ -131,16 +140,3 @@ class Writes:
             self._cache.admissions.end_growth(entry)
         else:
             self._cache.admissions.forget_assumed(entry, until)
-
-    def _failed(self, entry: WorkloadEntry, error: KubeError, *, grows: bool) -> None:
-        delay = backoff(entry.count_failure())
-        if entry.grant is not None:
-            self._cache.reservations.stop_wanting(
-                entry
-            )  # else the room that it gives back would have it tried again at once
-        self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
-        self._requeue(entry.id, delay)
-        log.warning("admission was not stored", workload=entry.key, error=str(error))
-        # The next look makes another one. The watch may be late, and the store have the one that is gone.
-        if isinstance(error, NotFound):
-            self._cache.workloads.found_gone(entry)
