@@ -239,8 +239,7 @@ class AdmissionCheckController:
         if not checks:
             return
         now = self._clock.monotonic()
-        # Steps after a Retry first: they wait for nothing of ours, and Kueue requeues a moment after it evicted.
-        wanted = self._after_retry(key, workload, checks) or self._wanted_checks(key, workload, checks)
+        wanted = self._wanted_checks(key, workload, checks)
         if wanted is None:
             return  # the job is looked at when that is done, and this with it
         since = None if at is None else now - at
@@ -267,20 +266,16 @@ class AdmissionCheckController:
             self._told.pop(key, None)
         log.info("answered Kueue", workload=key, state=said.state, message=said.message)
 
-    def _after_retry(
-        self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
-    ) -> list[KueueCheckState]:
-        """The checks where Kueue has followed a Retry; none where there is nothing to do about that."""
-        if self._old_api:
-            return []
-        now, told = self._clock.now(), self._told.get(key, RetryAnswer())
-        steps = [retries.next_step(workload, check, told, now) for check in checks]
-        return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
-
     def _wanted_checks(
         self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
     ) -> list[KueueCheckState] | None:
         """The checks as they should be; None while what they follow from is being written."""
+        if not self._old_api:
+            # Steps after a Retry first: they wait for nothing of ours, and Kueue requeues a moment after it evicted.
+            now, told = self._clock.now(), self._told.get(key, RetryAnswer())
+            steps = [retries.next_step(workload, check, told, now) for check in checks]
+            if any(steps):
+                return [step or check for step, check in zip(steps, checks, strict=True)]
         side = self._side(workload)
         if side is None:
             return None
