@@ -236,8 +236,15 @@ class InFlightPods:
         # Those of its own group without a node come only once it goes too: each would wait for the other.
         waited_for = (seen for seen in coming.values() if seen.bound or not group or seen.group != group)
         shapes = [*(seen.shape for seen in waited_for), held.shape]
-        first = self._first_in_turn(node, held, now)
-        if certain(layout, least, most, [*shapes, *first]):
+        waiting = [
+            (other.since, other.shape)
+            for other in self._held_there(node)
+            if other.why is HoldReason.ORDER and now - other.since >= TURN
+        ]
+        # Only the first in the line: it holds back all behind it, and the next one follows when it has gone.
+        first = min(waiting, key=lambda one: one[0], default=None)
+        ahead = [first[1]] if first is not None and first[0] < held.since else []
+        if certain(layout, least, most, [*shapes, *ahead]):
             # Slots whose pods do not come hold nobody up for longer than this.
             late = now - held.since >= PATIENCE
             return HoldReason.NONE if late else self._promised(layout, entry, node, Free(least, most), coming, held)
@@ -315,17 +322,6 @@ class InFlightPods:
         if certain(layout, *free, [*others, held.shape]) or not certain(layout, *free, others):
             return HoldReason.NONE  # there is room for all, or they are not sure of theirs without it either
         return HoldReason.PROMISED
-
-    def _first_in_turn(self, node: str, held: HeldPod, now: float) -> list[PodShape]:
-        """The one that has waited longest for pods on their way to a node, and longer than this one."""
-        waiting = [
-            (other.since, other.shape)
-            for other in self._held_there(node)
-            if other.why is HoldReason.ORDER and now - other.since >= TURN
-        ]
-        # Only the first in the line: it holds back all behind it, and the next one follows when it has gone.
-        first = min(waiting, key=lambda one: one[0], default=None)
-        return [first[1]] if first is not None and first[0] < held.since else []
 
     def _held_there(self, node: str) -> Iterator[HeldPod]:
         """The pods that wait for a node."""
