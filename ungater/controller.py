@@ -51,7 +51,8 @@ class Controller:
                 group.create_task(parts.sweeper.clear(leftover))
                 parts.cycle_requests.request_cycle()
                 self.ready = True
-                self._tell_leading()
+                nodes, pods = len(informers.list_objects(kinds.NODES)), len(informers.list_objects(kinds.PODS))
+                log.info("leading", nodes=nodes, pods=pods, jobs=len(parts.cache.entries))
                 for _ in range(WORKERS):
                     group.create_task(self._work())
                 for name, loop in (
@@ -69,11 +70,6 @@ class Controller:
             self.ready = False
             # Timers reach an hour ahead, and would keep this term's objects until then.
             self.parts.queue.close()
-
-    def _tell_leading(self) -> None:
-        informers = self.parts.informers
-        nodes, pods = len(informers.list_objects(kinds.NODES)), len(informers.list_objects(kinds.PODS))
-        log.info("leading", nodes=nodes, pods=pods, jobs=len(self.parts.cache.entries))
 
     async def _work(self) -> None:
         queue, guard, saw = self.parts.queue, self.parts.guard, self.parts.cycle_requests.saw

@@ -94,30 +94,6 @@ class OptionalKind(msgspec.Struct, Generic[T], frozen=True, eq=False):
 AnyKind = Kind[T] | OptionalKind[T]
 
 
-def _pod_indexes(keys: Keys) -> Indexes[objects.Pod]:
-    return {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name, "claim": _volume_claims, "group": _group}
-
-
-def _node_name(pod: objects.Pod) -> tuple[str, ...]:
-    return (pod.spec.node_name,) if pod.spec.node_name else ()
-
-
-def _volume_claims(pod: objects.Pod) -> list[str]:
-    return [f"{pod.metadata.namespace}/{claim.name}" for claim in claims_of(pod)]
-
-
-def _group(pod: objects.Pod) -> tuple[str, ...]:
-    return (f"{pod.metadata.namespace}/{pod.spec.pod_group}",) if pod.spec.pod_group else ()
-
-
-def _available(volume: PersistentVolume) -> tuple[str, ...]:
-    return (volume.spec.storage_class_name,) if is_available(volume) else ()
-
-
-def _host(volume: PersistentVolume) -> tuple[str, ...]:
-    return (host,) if (host := host_of(volume)) else ()
-
-
 NODES: Final = Kind(resources.NODES, objects.Node, "node", lambda cache: (cache.nodes.on_node,))
 NAMESPACES: Final = Kind(
     resources.NAMESPACES, objects.Namespace, "namespace", lambda cache: (cache.config.on_namespace,)
@@ -159,7 +135,10 @@ VOLUMES: Final = Kind(
     PersistentVolume,
     "volume",
     lambda cache: (cache.volumes.on_volume,),
-    lambda _: {"available": _available, "host": _host},
+    lambda _: {
+        "available": lambda one: (one.spec.storage_class_name,) if is_available(one) else (),
+        "host": lambda one: (host,) if (host := host_of(one)) else (),
+    },
 )
 VOLUME_CLAIMS: Final = Kind(
     resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, "claim", lambda cache: (cache.volumes.on_claim,)
@@ -171,7 +150,12 @@ PODS: Final = Kind(
     objects.Pod,
     "pod",
     lambda cache: (cache.pods.handle_pod, cache.volumes.requeue_claimants),
-    _pod_indexes,
+    lambda keys: {
+        "owner": lambda pod: (owner_key(pod, keys),),
+        "node": lambda pod: (pod.spec.node_name,) if pod.spec.node_name else (),
+        "claim": lambda pod: [f"{pod.metadata.namespace}/{claim.name}" for claim in claims_of(pod)],
+        "group": lambda pod: (f"{pod.metadata.namespace}/{pod.spec.pod_group}",) if pod.spec.pod_group else (),
+    },
 )
 
 # What nodes may publish of their inside.

@@ -21,7 +21,6 @@ from prometheus_client import (
 
 from engine.cluster.capacity import GANGS, WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
-from engine.model import Flavor
 from engine.quantity import CPU
 from kube.resources import Resource
 from kube.watch import Signal
@@ -274,7 +273,12 @@ class ControllerMetrics:
             out, off = int(capacity.not_ready(WHOLE)[0]), int(capacity.cordoned(WHOLE)[0])
             nodes[name, "ready"] = tree.size - out - off
             nodes[name, "not_ready"], nodes[name, "cordoned"] = out, off
-            nodes[name, "unlabeled"] = self._unlabeled(state, flavor, now)
+            at, outside = self._outside.get(name, (-math.inf, 0))
+            # Nodes that a flavor selects without a place in its tree: a look at every node, so not each time.
+            if now - at > UNLABELED_SECONDS:
+                outside = sum(1 for _ in state.cluster.outside(flavor))
+                self._outside[name] = now, outside
+            nodes[name, "unlabeled"] = outside
             for resource in resources:
                 have[name, resource] = unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
                 free[name, resource] = unit(resource, int(capacity.free_amounts(resource, WHOLE)[0]))
@@ -293,14 +297,6 @@ class ControllerMetrics:
         tables = (self._nodes, self._allocatable, self._free, self._largest, self._domains, self._whole, self._gangs)
         for table, rows in zip(tables, (nodes, have, free, largest, domains, whole, gangs), strict=True):
             table.replace(rows)
-
-    def _unlabeled(self, state: ClusterState, flavor: Flavor, now: float) -> int:
-        """Nodes that a flavor selects without a place in its tree: a look at every node, so not each time."""
-        at, count = self._outside.get(flavor.name, (-math.inf, 0))
-        if now - at > UNLABELED_SECONDS:
-            at, count = now, sum(1 for _ in state.cluster.outside(flavor))
-            self._outside[flavor.name] = at, count
-        return count
 
     def end_leading(self) -> None:
         """This process does not lead any more: what it knows grows old."""

@@ -47,7 +47,16 @@ class WorkQueue:
         elif key in self._waiting:
             return
         elif after > 0:
-            self._schedule(key, after)
+            # A look that is asked for beyond an hour comes early, finds nothing to do, and asks again.
+            loop, after = asyncio.get_running_loop(), min(max(after, SHORTEST_DELAY), LATEST)
+            timer, due = self._timers.get(key), self._clock.monotonic() + after
+            if timer is not None:
+                # The earlier wish holds: the look that it leads to asks for the later one again.
+                if self._due[key] <= due:
+                    return
+                timer.cancel()
+            self._due[key] = due
+            self._timers[key] = loop.call_later(after, self._fire, key)
         else:
             self._cancel(key)
             self._waiting.add(key)
@@ -73,18 +82,6 @@ class WorkQueue:
             timer.cancel()
         self._timers.clear()
         self._due.clear()
-
-    def _schedule(self, key: str, after: float) -> None:
-        # A look that is asked for beyond an hour comes early, finds nothing to do, and asks again.
-        loop, after = asyncio.get_running_loop(), min(max(after, SHORTEST_DELAY), LATEST)
-        timer, due = self._timers.get(key), self._clock.monotonic() + after
-        if timer is not None:
-            # The earlier wish holds: the look that it leads to asks for the later one again.
-            if self._due[key] <= due:
-                return
-            timer.cancel()
-        self._due[key] = due
-        self._timers[key] = loop.call_later(after, self._fire, key)
 
     def _fire(self, key: str) -> None:
         self._timers.pop(key, None)

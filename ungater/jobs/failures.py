@@ -12,7 +12,7 @@ Rules (source: ``pkg/controller/job`` of Kubernetes 1.37)
 
 from typing import Final
 
-from kube.objects import Job, PodFailurePolicy
+from kube.objects import Job
 
 _FAILED: Final = "Failed"
 _IGNORE: Final = "Ignore"
@@ -27,7 +27,13 @@ def counts_by_its_end(job: Job) -> bool:
     if spec.pod_replacement_policy != _FAILED:
         return False
     if spec.pod_failure_policy is not None:
-        return _ignores_evictions(spec.pod_failure_policy)
+        # No rule but such as ignore may come before the one that ignores disruptions.
+        for rule in spec.pod_failure_policy.rules or ():
+            if rule.action != _IGNORE:
+                return False
+            if any(one.type == _DISRUPTED and one.status == "True" for one in rule.on_pod_conditions or ()):
+                return True
+        return False
     # Each index has a limit of its own there, which one failure may use up.
     if spec.backoff_limit_per_index is not None:
         return False
@@ -36,13 +42,3 @@ def counts_by_its_end(job: Job) -> bool:
     # All of them may fail at once, and the controller may count each before its finalizer goes.
     running = max(1 if spec.parallelism is None else spec.parallelism, status.active + (status.terminating or 0))
     return failed + running <= (_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit)
-
-
-def _ignores_evictions(policy: PodFailurePolicy) -> bool:
-    """Whether no rule but such as ignore comes before the one that ignores disruptions."""
-    for rule in policy.rules or ():
-        if rule.action != _IGNORE:
-            return False
-        if any(one.type == _DISRUPTED and one.status == "True" for one in rule.on_pod_conditions or ()):
-            return True
-    return False

@@ -46,9 +46,31 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         asked = _Asked(first.request, first.wishes, first.least, before.most_execution, before.wrong)
     else:
         asked = _read(job, template, keys)
-    pod_set, kept = _pod_set(job, template, asked.request)
-    pod_set = replace(pod_set, raw=raw, least=asked.least, wishes=asked.wishes)
+    size = asked.request.slices[0].size if asked.request is not None and asked.request.slices else 1
+    done, count, kept, ranks = tuple(_done(job)), _pods_at_once(job), 0, _ranks(job)
+    needed = count
+    if size > 1:
+        done, alone = whole_slices(done, size), done
+        # Slots that are kept of ranks that are done, but their slice is not.
+        kept = min(ranks_in(alone) - ranks_in(done), full)
+        # In whole slices: one keeps its slots until all of its ranks are done.
+        count = min(-(-(ranks - ranks_in(done) if ranks is not None else count) // size) * size, full)
+    pod_set = PodSetView(
+        MAIN,
+        count,
+        full,
+        template,
+        raw,
+        done,
+        ranks,
+        request=asked.request,
+        wishes=asked.wishes,
+        least=asked.least,
+        told_by=Ranks(JOB_INDEX_LABEL) if ranks is not None else None,
+        idle=max(0, count - needed),
+    )
     suspended_at, resumed_at = suspension(job.status.conditions)
+    ended = next((found for kind in ("Complete", "Failed") if (found := _true(job, kind)) is not None), None)
     return JobView(
         kind=JOB,
         api_version=JOB_API,
@@ -61,7 +83,7 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         written=written,
         gated=is_gated(template, keys.gate),
         suspended=job.spec.suspend,
-        over=_end_of_job(job),
+        over="Deleted" if meta.deletion_timestamp is not None else ended.type if ended is not None else "",
         queue=(meta.labels or {}).get(keys.queue_name, ""),
         priority_class=template.spec.priority_class_name,
         # Slots that are kept for done ranks of a slice count as ready:
@@ -73,14 +95,17 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         most_execution=asked.most_execution,
         suspended_at=suspended_at,
         resumed_at=resumed_at,
-        outcome=_outcome(job),
+        outcome=ended.message if ended is not None else "",
         version=version_of(meta.resource_version),
         scheduling=job.spec.scheduling,
     )
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What annotations and labels of a Job ask for, and what is wrong with them."""
+    """What annotations and labels of a Job ask for, and what is wrong with them.
+
+    ``least``: how few pods it may be admitted with; 0 where it says nothing, or not less than it asks for.
+    """
 
     request: ParsedRequest | None = None
     wishes: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -91,29 +116,17 @@ class _Asked(msgspec.Struct, frozen=True):
 
 def _read(job: Job, template: PodTemplate, keys: Keys) -> _Asked:
     asked, labels = _Asked(), job.metadata.labels or {}
+    own, below = job.metadata.annotations, template.metadata.annotations
     try:
-        request, wishes = _request(job, template, keys)
-        asked = replace(asked, request=request, wishes=wishes)
-        asked = replace(asked, least=_fewest_pods(job, keys))
+        request = parse_job_request(own, below, keys)
+        asked = replace(asked, request=request, wishes=wishes_of(own, below, asks=request is not None))
+        text = (own or {}).get(keys.min_parallelism)
+        least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
+        asked = replace(asked, least=least if least < _full(job) else 0)
         most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
         return replace(asked, wrong=error)
     return replace(asked, most_execution=most)
-
-
-def _pod_set(job: Job, template: PodTemplate, request: ParsedRequest | None) -> tuple[PodSetView, int]:
-    """Its pods, and how many slots are kept of ranks that are done, but their slice is not."""
-    size = request.slices[0].size if request is not None and request.slices else 1
-    done, count, kept = tuple(_done(job)), _pods_at_once(job), 0
-    if size > 1:
-        done, alone = whole_slices(done, size), done
-        kept = min(ranks_in(alone) - ranks_in(done), _full(job))
-        count = min(_whole_count(job, done, size), _full(job))
-    ranks = _ranks(job)
-    told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
-    idle = max(0, count - _pods_at_once(job))
-    made = PodSetView(MAIN, count, _full(job), template, b"", done, ranks, request=request, told_by=told_by, idle=idle)
-    return made, kept
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -139,13 +152,6 @@ def suspension(conditions: tuple[Condition, ...] | None) -> tuple[float | None, 
     found = condition(conditions, "Suspended")
     at = moment(found.last_transition_time) if found is not None else None
     return (at, None) if found is not None and found.status == "True" else (None, at)
-
-
-def _fewest_pods(job: Job, keys: Keys) -> int:
-    """How few pods the job may be admitted with; 0 where it says nothing, or not less than it asks for."""
-    text = (job.metadata.annotations or {}).get(keys.min_parallelism)
-    least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
-    return least if least < _full(job) else 0
 
 
 def few_kinds(roles: list[str], before: JobView | None) -> tuple[list[str], RequestError | None]:
@@ -241,27 +247,9 @@ def _uncounted(job: Job) -> int:
     return len(uncounted.succeeded or ()) if uncounted is not None else 0
 
 
-def _outcome(job: Job) -> str:
-    over = next((found for kind in ("Complete", "Failed") if (found := _true(job, kind)) is not None), None)
-    return over.message if over is not None else ""
-
-
 def _true(job: Job, kind: str) -> Condition | None:
     found = condition(job.status.conditions, kind)
     return found if found is not None and found.status == "True" else None
-
-
-def _request(job: Job, template: PodTemplate, keys: Keys) -> tuple[ParsedRequest | None, Mapping[str, str]]:
-    """What the job asks for, and the wishes that go with it. Raises RequestError."""
-    own, below = job.metadata.annotations, template.metadata.annotations
-    request = parse_job_request(own, below, keys)
-    return request, wishes_of(own, below, asks=request is not None)
-
-
-def _end_of_job(job: Job) -> str:
-    if job.metadata.deletion_timestamp is not None:
-        return "Deleted"
-    return next((kind for kind in ("Complete", "Failed") if _true(job, kind) is not None), "")
 
 
 def _pods_at_once(job: Job) -> int:
@@ -273,13 +261,6 @@ def _pods_at_once(job: Job) -> int:
     # With backoffLimitPerIndex, an index that failed for good gets no further pod.
     failed = sum(high - low + 1 for low, high in _intervals(job.status.failed_indexes or ""))
     return max(0, min(parallelism, job.spec.completions - job.status.succeeded - failed))
-
-
-def _whole_count(job: Job, done: Iterable[Interval], size: int) -> int:
-    """The same in whole slices of ``size``: one keeps its slots until all of its ranks are done."""
-    if job.spec.completion_mode == "Indexed" and job.spec.completions is not None:
-        return -(-(job.spec.completions - ranks_in(done)) // size) * size
-    return -(-_pods_at_once(job) // size) * size
 
 
 def ranks_in(intervals: Iterable[Interval]) -> int:

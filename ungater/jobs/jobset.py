@@ -21,7 +21,6 @@ from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_places, wi
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import (
-    Condition,
     Job,
     ObjectMeta,
     OwnerReference,
@@ -37,7 +36,6 @@ from ungater.jobs import exclusive_topology
 from ungater.jobs.exclusive_topology import Alone
 from ungater.jobs.job import (
     MOST_POD_SETS,
-    Progress,
     at_most,
     longest,
     progress,
@@ -86,7 +84,12 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
     alone = [exclusive_topology.of_replicated(jobset, at, template) for at, template in enumerate(templates)]
     asked, error = _requests(jobset, templates, alone, keys)
     wrong = wrong or error
-    pod_sets, ready, there = [], 0, _there(jobset, children)
+    pod_sets, ready, there = [], 0, dict[str, dict[int, Job]]()  # the Jobs by replicated job and index
+    for job in children:
+        # A controller reference proves nothing: anybody may write one with the uid of the JobSet.
+        stays = job.metadata.deletion_timestamp is None and made_by(jobset, job.metadata)
+        if stays and (place := _place(job.metadata)):
+            there.setdefault(place[0], {})[place[1]] = job
     for at, replicated in enumerate(jobset.spec.replicated_jobs):
         pod_set, has = _pod_set(replicated, templates[at], asked[at], there.get(replicated.name, {}))
         pod_set = replace(
@@ -99,12 +102,13 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         ready += has
     most, unreadable = longest(labels, keys)
     wrong = wrong or unreadable
-    try:
-        _check(jobset)
-    except RequestError as problem:
-        wrong = wrong or problem
+    if (count := len(jobset.spec.replicated_jobs)) > MOST_POD_SETS:
+        field = "spec.replicatedJobs"
+        text = f"{field}: Too many: {count}: a workload has at most {MOST_POD_SETS} pod sets"
+        wrong = wrong or RequestError(Reason.INVALID_REQUEST, field, str(count), text)
     suspended_at, resumed_at = suspension(jobset.status.conditions)
-    over = _end_condition(jobset)
+    ends = (condition(jobset.status.conditions, kind) for kind in _OVER)
+    over = next((one for one in ends if one is not None and one.status == "True"), None)
     return JobView(
         kind=JOB_SET,
         api_version=JOB_SET_API,
@@ -134,40 +138,21 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
     )
 
 
-def _there(jobset: JobSet, children: Iterable[Job]) -> dict[str, dict[int, Job]]:
-    """The Jobs that it made and that stay, by replicated job and index."""
-    there: dict[str, dict[int, Job]] = {}
-    for job in children:
-        # A controller reference proves nothing: anybody may write one with the uid of the JobSet.
-        stays = job.metadata.deletion_timestamp is None and made_by(jobset, job.metadata)
-        if stays and (place := _place(job.metadata)):
-            there.setdefault(place[0], {})[place[1]] = job
-    return there
-
-
 def _role(pod: Pod) -> str:
     return (pod.metadata.labels or {}).get(JOB_SET_ROLE, "")
 
 
-def _end_condition(jobset: JobSet) -> Condition | None:
-    found = (condition(jobset.status.conditions, kind) for kind in _OVER)
-    return next((one for one in found if one is not None and one.status == "True"), None)
-
-
-def _check(jobset: JobSet) -> None:
-    """Raises RequestError where a Workload cannot hold it."""
-    count = len(jobset.spec.replicated_jobs)
-    if count > MOST_POD_SETS:
-        field = "spec.replicatedJobs"
-        text = f"{field}: Too many: {count}: a workload has at most {MOST_POD_SETS} pod sets"
-        raise RequestError(Reason.INVALID_REQUEST, field, str(count), text)
-
-
 def _templates(jobset: JobSet, before: JobView | None) -> tuple[list[PodTemplate], RequestError | None]:
     """The pod templates of its replicated jobs, and what is wrong with the first that cannot be read."""
-    templates, wrong = [], None
+    templates, wrong, pod_sets = [], None, before.pod_sets if before and before.wrong is None else ()
     for at, replicated in enumerate(jobset.spec.replicated_jobs):
-        template, error = _template(replicated, at, before)
+        spec = replicated.template.spec
+        known = next((one for one in pod_sets if one.name == replicated.name), None)
+        # The template that was read before is the same object: what is cached by it stays.
+        if known is not None and known.raw == spec.template:
+            templates.append(known.template)
+            continue
+        template, error = readable(template_of(Job(spec=spec)), f"spec.replicatedJobs[{at}].template.spec.template")
         wrong = wrong or error
         templates.append(template)
     return templates, wrong
@@ -179,9 +164,15 @@ def _requests(
     """What each replicated job asks for, and what is wrong with the first that cannot be honoured."""
     asked: list[_Asked] = []
     wrong: RequestError | None = None
+    own = jobset.metadata.annotations or {}
     for at, template in enumerate(templates):
+        path = f"spec.replicatedJobs[{at}].template"
+        job = jobset.spec.replicated_jobs[at].template.metadata.annotations or {}
+        pod = template.metadata.annotations or {}
+        below = (job, f"{path}.metadata.annotations"), (pod, f"{path}.spec.template.metadata.annotations")
         try:
-            asked.append(_request(jobset, at, template, keys))
+            request = parse_places(((own, JOB_PATH), *below), keys)
+            asked.append((request, wishes_of(own, {**job, **pod}, asks=request is not None)))
         except RequestError as error:
             wrong = wrong or error
             # The others are read all the same: their pod sets are shown with what they ask for.
@@ -189,44 +180,19 @@ def _requests(
     anywhere = any(request is not None for request, _ in asked)
     queued = keys.queue_name in (jobset.metadata.labels or {})
     for at, replicated in enumerate(jobset.spec.replicated_jobs):
-        if anywhere or (alone[at] is not None and replicated.replicas > 1 and queued):
+        only, replicas = alone[at], replicated.replicas
+        if anywhere or (only is not None and replicas > 1 and queued):
+            # In a JobSet that asks for a topology, pods that ask for none go anywhere.
+            request, wishes = asked[at]
+            request = request or ParsedRequest(Policy.UNCONSTRAINED, None, f"metadata.annotations[{keys.required[0]}]")
             try:
-                asked[at] = _asking(asked[at], keys, alone[at], replicated)
+                if only is not None:
+                    each = progress(Job(spec=replicated.template.spec))
+                    request = exclusive_topology.in_slices(request, only, each, replicas)
+                asked[at] = request, wishes
             except RequestError as error:
                 wrong = wrong or error
     return asked, wrong
-
-
-def _template(replicated: ReplicatedJob, at: int, before: JobView | None) -> tuple[PodTemplate, RequestError | None]:
-    """The pod template of a replicated job, and what is wrong with it."""
-    raw, pod_sets = replicated.template.spec.template, before.pod_sets if before and before.wrong is None else ()
-    known = next((one for one in pod_sets if one.name == replicated.name), None)
-    # The template that was read before is the same object: what is cached by it stays.
-    if known is not None and known.raw == raw:
-        return known.template, None
-    return readable(
-        template_of(Job(spec=replicated.template.spec)), f"spec.replicatedJobs[{at}].template.spec.template"
-    )
-
-
-def _request(jobset: JobSet, at: int, template: PodTemplate, keys: Keys) -> _Asked:
-    """What one replicated job asks for, and its wishes. Raises RequestError."""
-    own, path = jobset.metadata.annotations or {}, f"spec.replicatedJobs[{at}].template"
-    job = jobset.spec.replicated_jobs[at].template.metadata.annotations or {}
-    pod = template.metadata.annotations or {}
-    places = (own, JOB_PATH), (job, f"{path}.metadata.annotations"), (pod, f"{path}.spec.template.metadata.annotations")
-    request = parse_places(places, keys)
-    return request, wishes_of(own, {**job, **pod}, asks=request is not None)
-
-
-def _asking(asked: _Asked, keys: Keys, alone: Alone | None, replicated: ReplicatedJob) -> _Asked:
-    """What a pod set asks for of a JobSet that asks for a topology: else its pods go anywhere. Raises RequestError."""
-    request = asked[0] or ParsedRequest(Policy.UNCONSTRAINED, None, f"metadata.annotations[{keys.required[0]}]")
-    if alone is None:
-        return request, asked[1]
-    return exclusive_topology.in_slices(
-        request, alone, progress(Job(spec=replicated.template.spec)), replicated.replicas
-    ), asked[1]
 
 
 def _pod_set(
@@ -244,7 +210,9 @@ def _pod_set(
     jobs = {index: progress(there[index]) for index in sorted(there) if index < replicated.replicas}
     request, wishes = own
     full, size = missing.full * replicated.replicas, missing.ranks
-    done = tuple(_done(jobs, size)) if size is not None else ()
+    done: tuple[Interval, ...] = ()
+    if size is not None:
+        done = tuple([(at * size + low, at * size + high) for at, job in jobs.items() for low, high in job.done])
     others = missing.count * (replicated.replicas - len(jobs))
     count, kept = min(sum(job.count for job in jobs.values()) + others, full), 0
     needed = count
@@ -267,9 +235,3 @@ def _pod_set(
         idle=count - needed,
     )
     return pod_set, sum(job.ready for job in jobs.values()) + kept
-
-
-def _done(jobs: Mapping[int, Progress], size: int) -> Iterable[Interval]:
-    for index, job in jobs.items():
-        for low, high in job.done:
-            yield index * size + low, index * size + high

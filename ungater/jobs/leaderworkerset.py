@@ -114,7 +114,10 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     """The neutral view of one group. ``workload``: the name of its Workload, where that is not the usual one."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
     shape = _made_of(found, whole, revision_of)
-    raws, labels = _raws(shape), dict(meta.labels or {})
+    size, labels = max(shape.size, 1), dict(meta.labels or {})  # whatever it says, there is a leader
+    raws = [(MAIN, size, shape.worker_template)]
+    if shape.has_leader:
+        raws = [(LEADER, 1, shape.leader_template), (WORKERS, size - 1, shape.worker_template)]
     asking = (_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2]))
     alone = exclusive_topology.of_groups(whole, shape, *asking)
     # The value that LeaderWorkerSet wrote; before the first pod is there, the value that it will write.
@@ -136,7 +139,13 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     # The key is by name: a set that was made again under it is another owner, with another Workload.
     same = before is not None and before.uid == meta.uid
     workload = before.workload if before is not None and same else workload or _workload(meta.name, meta.uid, index)
-    own = (pod.metadata.labels or {} for pod in alive if _counts_for_workload(pod, workload, keys))
+    # What a pod names counts where it does not go, and was let go for no other workload.
+    own = (
+        pod.metadata.labels or {}
+        for pod in alive
+        if is_gated(pod, keys.gate) or (pod.metadata.annotations or {}).get(keys.workload) == workload
+        if pod.metadata.deletion_timestamp is None
+    )
     named = [labels, *(one.template.metadata.labels or {} for one in pod_sets), *own]
     wrong = wrong or one_queue(named, keys)
     return JobView(
@@ -162,14 +171,6 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
         foretold=True,
     )
-
-
-def _raws(shape: LeaderWorkerTemplate) -> list[tuple[str, int, bytes]]:
-    """The name, number and template of each pod set."""
-    size = max(shape.size, 1)  # whatever it says, there is a leader
-    if shape.has_leader:
-        return [(LEADER, 1, shape.leader_template), (WORKERS, size - 1, shape.worker_template)]
-    return [(MAIN, size, shape.worker_template)]
 
 
 def _pod_set(  # noqa: PLR0917  (what it is made of)
@@ -201,13 +202,6 @@ def _pod_set(  # noqa: PLR0917  (what it is made of)
         shared=alone.shared,
     )
     return made, wrong
-
-
-def _counts_for_workload(pod: Pod, workload: str, keys: Keys) -> bool:
-    """Whether what a pod names counts: it does not go, and was let go for no other workload."""
-    meta = pod.metadata
-    ours = is_gated(pod, keys.gate) or (meta.annotations or {}).get(keys.workload) == workload
-    return ours and meta.deletion_timestamp is None
 
 
 def _role(pod: Pod) -> str:

@@ -108,8 +108,13 @@ def _applied(job: JobView, said: _Said, keys: Keys, priority_of: PriorityOf | No
     mine = [one for one in job.pod_sets if one.name in said.pod_sets]
     if said.path != JOB_SCHEDULING:  # the group that is made of it gets the class of the Job's pods
         _check_alike(mine, said, priority_of)
-    if said.level:
-        job = _with_group_level(job, mine, said)
+    if level := said.level:
+        requests = {one.name: agreed(one.request, level, said.path) for one in mine}
+        if len(mine) > 1 and not any(one.group or one.slices for one in requests.values()):
+            # One group for all: kube-scheduler places a PodGroup in one domain, whatever pod sets its pods are of.
+            requests = {name: replace(one, group=f"podgroup-{mine[0].name}") for name, one in requests.items()}
+        pod_sets = [replace(one, request=requests[one.name]) if one.name in requests else one for one in job.pod_sets]
+        job = replace(job, pod_sets=tuple(pod_sets))
     _check_count(job, mine, said, keys)
     if not said.whole:
         return job
@@ -121,16 +126,6 @@ def _applied(job: JobView, said: _Said, keys: Keys, priority_of: PriorityOf | No
         )
         raise RequestError(Reason.CONTRADICTING_REQUESTS, f"{JOB_PATH}[{EVICT_BY}]", SLICE, text)
     return replace(job, whole=True)
-
-
-def _with_group_level(job: JobView, mine: Sequence[PodSetView], said: _Said) -> JobView:
-    """The job with the group's level as the request of its pod sets; several of them share one domain."""
-    requests = {one.name: agreed(one.request, said.level, said.path) for one in mine}
-    if len(mine) > 1 and not any(one.group or one.slices for one in requests.values()):
-        # One group for all of them: kube-scheduler places a PodGroup in one domain, whatever pod sets its pods are of.
-        requests = {name: replace(one, group=f"podgroup-{mine[0].name}") for name, one in requests.items()}
-    pod_sets = [replace(one, request=requests[one.name]) if one.name in requests else one for one in job.pod_sets]
-    return replace(job, pod_sets=tuple(pod_sets))
 
 
 def _check_alike(mine: Sequence[PodSetView], said: _Said, priority_of: PriorityOf | None) -> None:
@@ -168,18 +163,11 @@ def _check_count(job: JobView, mine: Sequence[PodSetView], said: _Said, keys: Ke
     if job.open_ended:
         text = f"{count} of {said.least} pods are there ({field}); they are placed together when all are"
         raise RequestError(Reason.PENDING, field, str(said.least), text)
-    raise _contradiction(f"{_told_by(job, keys)}: {count}", field, said.least, "so few never run")
+    told_by = f"metadata.annotations[{keys.pod_group_total}]" if job.members else f"pods of {job.kind} {job.name}"
+    told_by = {JOB: "spec.parallelism", JOB_SET: "spec.replicatedJobs"}.get(job.kind, told_by)
+    raise _contradiction(f"{told_by}: {count}", field, said.least, "so few never run")
 
 
 def _contradiction(ours: str, field: str, least: int, why: str) -> RequestError:
     text = f"{ours} contradicts {field}: {least}: kube-scheduler places {least} pods at once or none, and {why}"
     return RequestError(Reason.CONTRADICTING_REQUESTS, field, str(least), text)
-
-
-def _told_by(job: JobView, keys: Keys) -> str:
-    """Where it stands how many pods a job has."""
-    if job.kind == JOB:
-        return "spec.parallelism"
-    if job.kind == JOB_SET:
-        return "spec.replicatedJobs"
-    return f"metadata.annotations[{keys.pod_group_total}]" if job.members else f"pods of {job.kind} {job.name}"

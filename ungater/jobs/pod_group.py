@@ -39,7 +39,6 @@ from kube.objects import (
     controller_of,
     is_true,
 )
-from kube.replicas import Replicas
 from ungater.jobs.job import few_kinds, longest, one_queue
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
@@ -143,7 +142,9 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     if told is not None:
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
         total, wrong = told.replicas.total, None
-    roles, many = few_kinds(told.roles(found) if told is not None else _roles(found, keys, total), before)
+    telling = found if total else found[:1]  # with no total, they are one kind
+    roles = told.roles(found) if told is not None else sorted({role_of(pod, keys) for pod in telling})
+    roles, many = few_kinds(roles, before)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
     usual = workload_name(kind, f"{name}-{alone}" if alone else name, told_apart(key))
@@ -154,7 +155,10 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets, unlike = _pod_sets(found, roles, total, told, keys, before, stored or {})
     if service is not None:
-        pod_sets = [_of_service(one, service.replicas) for one in pod_sets]
+        # As many as it tells: one that ended is made again, so none is ever done.
+        count, first = service.replicas.total, service.replicas.first
+        before_first = ((0, first - 1),) if first else ()
+        pod_sets = [replace(one, count=count, full=count, done=before_first) for one in pod_sets]
     labels = found[0].metadata.labels or {}
     (queue, apart), (most, error) = _queue(found, keys), longest(labels, keys)
     done = sum(pod.status.phase == "Succeeded" for pod in found)
@@ -186,12 +190,6 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         in_order=any(one.replicas.late for one in (told, service) if one is not None),
         kinds=kinds,
     )
-
-
-def _of_service(pod_set: PodSetView, told: Replicas) -> PodSetView:
-    """The pods of a service as many as it tells: one that ended is made again, so none is ever done."""
-    done = ((0, told.first - 1),) if told.first else ()
-    return replace(pod_set, count=told.total, full=told.total, done=done)
 
 
 def _gone(key: str, before: JobView | None) -> JobView:
@@ -241,7 +239,14 @@ def _declared_pod_set(  # noqa: PLR0917  (what there is of it, and what was)
     try:
         return _pod_set(role, members, keys, total, before), None
     except RequestError as error:
-        return _unserved_pod_set(role, members[0], keys, before), error
+        wrong = error
+    # It cannot be served: then it is what its first pod says.
+    first = members[0]
+    try:
+        return _pod_set(role, [first], keys, 0, before), wrong
+    except RequestError:  # what it asks for is no request at all
+        count, gated = 0 if finished(first) else 1, [first] if is_gated(first, keys.gate) else []
+        return PodSetView(role, count, count, *_template([first], gated, keys, None)), wrong
 
 
 def mark_of(pod: Pod, keys: Keys) -> str | None:
@@ -252,13 +257,6 @@ def mark_of(pod: Pod, keys: Keys) -> str | None:
 def role_main(_: Pod) -> str:
     """The pod set of pods that are all alike."""
     return MAIN
-
-
-def _roles(pods: Sequence[Pod], keys: Keys, total: int) -> list[str]:
-    """The pod sets that there are, by name; pods that tell no role are alike."""
-    if not total:
-        return [role_of(pods[0], keys)]
-    return sorted({role_of(pod, keys) for pod in pods})
 
 
 def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: JobView | None) -> PodSetView:
@@ -275,15 +273,6 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Job
     lowest = 0 if total else min(ranks, default=0)
     done_before = ((0, lowest - 1),) if lowest else ()
     return PodSetView(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
-
-
-def _unserved_pod_set(role: str, pod: Pod, keys: Keys, before: JobView | None) -> PodSetView:
-    """A pod set that cannot be served, by its first pod."""
-    try:
-        return _pod_set(role, [pod], keys, 0, before)
-    except RequestError:  # what it asks for is no request at all
-        count = 0 if finished(pod) else 1
-        return PodSetView(role, count, count, *_template([pod], [pod] if is_gated(pod, keys.gate) else [], keys, None))
 
 
 def _complete(

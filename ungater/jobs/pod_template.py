@@ -187,7 +187,23 @@ def _changes(
     kept = owner.kind != JOB and (gated or bool(more.node_selector or more.tolerations))
     changed: dict[str, Any] = {}
     if owner.kind == JOB:
-        changed = _directives(template, more if part.slots is None else _of_checks(more, part, flavors))
+        selector, tolerations = more.node_selector, more.tolerations
+        if part.slots is not None:
+            # Pods with slots get what flavors add with the patch that removes their gate.
+            of_flavor = of_flavors(part, flavors)
+            selector = {key: value for key, value in selector.items() if key not in of_flavor.node_selector}
+            # `added` begins with what flavors add, so what follows in the list is of checks.
+            tolerations = tolerations[len(of_flavor.tolerations) :]
+        if selector:
+            changed["nodeSelector"] = selector
+        present = template.get("tolerations") or []
+        wanted = [*present]
+        for each in map(msgspec.to_builtins, tolerations):
+            if each not in wanted:
+                wanted.append(each)
+        # Sent whole, as a merge patch replaces a list.
+        if len(wanted) > len(present):
+            changed["tolerations"] = wanted
     meta: dict[str, Any] = {"labels": more.labels} if more.labels else {}
     if more.annotations:
         meta["annotations"] = more.annotations
@@ -202,28 +218,6 @@ def _changes(
             said = "false" if GPU_LINK in present else None
             meta["annotations"] = {**more.annotations, keys.unconstrained: said}
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
-
-
-def _of_checks(more: Added, part: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]) -> Added:
-    """What is added less what flavors add."""
-    of_flavor = of_flavors(part, flavors)
-    selector = {key: value for key, value in more.node_selector.items() if key not in of_flavor.node_selector}
-    # `added` begins with what flavors add, so what follows in the list is of checks.
-    return Added(node_selector=selector, tolerations=more.tolerations[len(of_flavor.tolerations) :])
-
-
-def _directives(template: Mapping[str, Any], more: Added) -> dict[str, Any]:
-    """What is changed in the spec of a template by node labels and tolerations that are added."""
-    present = template.get("tolerations") or []
-    # Sent whole, as a merge patch replaces a list.
-    tolerations = [*present]
-    for each in map(msgspec.to_builtins, more.tolerations):
-        if each not in tolerations:
-            tolerations.append(each)
-    changed: dict[str, Any] = {"nodeSelector": more.node_selector} if more.node_selector else {}
-    if len(tolerations) > len(present):
-        changed["tolerations"] = tolerations
-    return changed
 
 
 def stop(owner: JobView) -> Body:
@@ -249,13 +243,18 @@ def restore(owner: JobView, pod_sets: Sequence[Mapping[str, Any]]) -> Body | Non
 
 
 def _before(pod_set: PodSetView, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is to be changed in a template so that it is as the Workload has it."""
-    now, before = _decode(pod_set.raw), before or {}
-    return {
-        place: changed
-        for place, names in (("metadata", _META), ("spec", _DIRECTIVES))
-        if (changed := _undone_in(now.get(place) or {}, before.get(place) or {}, names))
-    }
+    """What is to be changed in a template so that it is as the Workload has it, as a merge patch."""
+    template, changed = _decode(pod_set.raw), dict[str, Any]()
+    for place, names in (("metadata", _META), ("spec", _DIRECTIVES)):
+        now, then = template.get(place) or {}, (before or {}).get(place) or {}
+        for name in names:
+            have, had = now.get(name) or None, then.get(name) or None
+            if have == had:
+                continue
+            # A map is merged, so keys that are to go are null in it: all that it has now first, then those that stay.
+            wanted = {**dict.fromkeys(have), **had} if isinstance(have, dict) and had else had
+            changed.setdefault(place, {})[name] = wanted
+    return changed
 
 
 def _of_jobset(owner: JobView, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -285,22 +284,6 @@ def _operations(at: str, now: Mapping[str, Any], change: Mapping[str, Any]) -> I
             yield {"op": "add", "path": path, "value": value}
         elif name in now:
             yield {"op": "remove", "path": path}
-
-
-def _undone_in(now: Mapping[str, Any], before: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {
-        name: _undone(now.get(name), before.get(name))
-        for name in names
-        if (now.get(name) or None) != (before.get(name) or None)
-    }
-
-
-def _undone(now: Any, before: Any) -> Any:
-    """The value in a merge patch: a map is merged, so keys that are to go are null in it."""
-    if isinstance(now, dict) and before:
-        # Every key of now as null first, so that the keys of before stay.
-        return {**dict.fromkeys(now), **before}
-    return before or None
 
 
 def _patch(owner: JobView, spec: dict[str, Any]) -> Body:

@@ -31,7 +31,6 @@ from kube.replicas import (
     LAUNCHER,
     Counted,
     Replicas,
-    ReplicatedObject,
     Service,
     replicas_of,
     replicas_of_service,
@@ -70,24 +69,17 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
     def read_counts(cls, one: Counted, kind: Resource, keys: Keys) -> "ReplicaCounts | None":
         """None where it cannot be read, or where there is nothing to tell."""
         if isinstance(one, Service):
-            return cls._of_service(one, kind)
+            now, goal = (replicas_of_service(one, kind.kind, MAIN, newest=newest) for newest in (False, True))
+            if not now.total:
+                return None  # its pods go, and count for themselves as long as they are there
+            meta, rule = one.metadata, next(rule for rule in RULES if rule.group == kind.group)
+            newest = goal if revision_of(one) is not None else None
+            return cls(kind.kind, kind.api_version, meta.namespace, meta.name, meta.uid, now, rule, goal=newest)
         # A cluster may serve an older version only, and each tells its counts in another form.
-        return cls._of_kinds(one, kind.kind, one.api_version or kind.api_version, keys)
-
-    @classmethod
-    def _of_service(cls, one: Service, kind: Resource) -> "ReplicaCounts | None":
-        now, goal = (replicas_of_service(one, kind.kind, MAIN, newest=newest) for newest in (False, True))
-        if not now.total:
-            return None  # its pods go, and count for themselves as long as they are there
-        meta, rule = one.metadata, next(rule for rule in RULES if rule.group == kind.group)
-        newest = goal if revision_of(one) is not None else None
-        return cls(kind.kind, kind.api_version, meta.namespace, meta.name, meta.uid, now, rule, goal=newest)
-
-    @classmethod
-    def _of_kinds(cls, one: ReplicatedObject, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
+        api_version = one.api_version or kind.api_version
         read = replicas_of(one, api_version) if not one.metadata.cut else None
-        rule = next((rule for rule in RULES if rule.group == api_version.partition("/")[0]), None)
-        if read is None or rule is None:
+        made_by = next((rule for rule in RULES if rule.group == api_version.partition("/")[0]), None)
+        if read is None or made_by is None:
             return None
         launcher = _launcher(read.launcher, keys) if read.launcher else None
         ours = {name for name, meta in read.templates.items() if _gated(meta, keys)}
@@ -98,7 +90,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
             return None
         found, meta = replace(read, counts=counts, late=read.late and launcher is not None), one.metadata
         over = "Deleted" if meta.deletion_timestamp is not None else found.over
-        return cls(kind, api_version, meta.namespace, meta.name, meta.uid, found, rule, launcher, over)
+        return cls(kind.kind, api_version, meta.namespace, meta.name, meta.uid, found, made_by, launcher, over)
 
     @property
     def id(self) -> str:

@@ -44,19 +44,14 @@ class Side(msgspec.Struct, frozen=True):
 
 def has_request(workload: KueueWorkload, keys: Keys) -> bool:
     """Whether any of its pod templates carries a topology request or our gate."""
-    return any(
-        _requests(pod_set.template.metadata.annotations, keys)
-        or any(gate.name == keys.gate for gate in pod_set.template.spec.scheduling_gates or ())
-        for pod_set in workload.spec.pod_sets
-    )
-
-
-def _requests(annotations: StrMap | None, keys: Keys) -> bool:
-    """Whether these ask for a topology, be it in words that nobody can read: our side says what is wrong with them."""
-    try:
-        return parse_request(annotations, keys) is not None
-    except RequestError:
-        return True
+    for pod_set in workload.spec.pod_sets:
+        try:
+            asks = parse_request(pod_set.template.metadata.annotations, keys) is not None
+        except RequestError:
+            asks = True  # in words that nobody can read: our side says what is wrong with them
+        if asks or any(gate.name == keys.gate for gate in pod_set.template.spec.scheduling_gates or ()):
+            return True
+    return False
 
 
 def answer(workload: KueueWorkload, check: KueueCheckState, side: Side, unplaced: str) -> KueueCheckState | None:
@@ -72,7 +67,11 @@ def answer(workload: KueueWorkload, check: KueueCheckState, side: Side, unplaced
         return KueueCheckState(name=check.name, state=READY, message=NOTHING_TO_PLACE)
     if side.placed:
         # Of one that is Ready the updates cannot change any more: Kueue may have started the job with them.
-        updates = check.pod_set_updates if check.state == READY else _updates(workload, side)
+        updates = check.pod_set_updates if check.state == READY else None
+        if check.state != READY and (side.selector or side.tolerations):
+            name = workload.spec.pod_sets[0].name if workload.spec.pod_sets else "main"
+            selector, tolerations = side.selector or None, side.tolerations or None
+            updates = (PodSetUpdate(name=name, node_selector=selector, tolerations=tolerations),)
         return KueueCheckState(name=check.name, state=READY, message=side.where, pod_set_updates=updates)
     return _unplaced(workload, check, side, unplaced)
 
@@ -94,15 +93,6 @@ def _without_quota(workload: KueueWorkload, check: KueueCheckState, side: Side) 
     if not side.asks or workload.metadata.deletion_timestamp is not None or check.state in {PENDING, RETRY}:
         return None
     return KueueCheckState(name=check.name, state=PENDING, message=NOTHING_KEPT)
-
-
-def _updates(workload: KueueWorkload, side: Side) -> tuple[PodSetUpdate, ...] | None:
-    """What our flavor adds to the pods: its node labels, and tolerations for the taints of its nodes."""
-    if not side.selector and not side.tolerations:
-        return None
-    name = workload.spec.pod_sets[0].name if workload.spec.pod_sets else "main"
-    update = PodSetUpdate(name=name, node_selector=side.selector or None, tolerations=side.tolerations or None)
-    return (update,)
 
 
 def seconds_until_due(before: KueueCheckState, wanted: KueueCheckState, since: float | None) -> float | None:
@@ -135,7 +125,8 @@ def body(
     before = {check.name: check for check in workload.status.admission_checks or ()}
     entries, status = [], {}
     for check in checks:
-        entry = _check_as_json(check)
+        # State and message are required, so they are sent where they are defaults too.
+        entry: dict[str, Any] = {**msgspec.to_builtins(check), "state": check.state, "message": check.message}
         old = before.get(check.name)
         # `retries.next_step` counts a delay from this moment: it moves with the state alone.
         kept = old is not None and old.state == check.state and old.last_transition_time
@@ -159,11 +150,6 @@ def body(
         "metadata": metadata,
         "status": {"admissionChecks": entries, **status},
     }
-
-
-def _check_as_json(check: KueueCheckState) -> dict[str, Any]:
-    entry: dict[str, Any] = msgspec.to_builtins(check)
-    return {**entry, "state": check.state, "message": check.message}  # required, so sent where they are defaults too
 
 
 def shorten(message: str) -> str:

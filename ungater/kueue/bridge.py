@@ -10,7 +10,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -137,8 +137,10 @@ class AdmissionCheckController:
         self._stand_anew()
 
     def _on_workload(self, event: Event[kueue_objects.KueueWorkload]) -> None:
+        owners: dict[str, None] = {}
         for workload in filter(None, (event.old, event.new)):
-            keys = self._standings.workloads.setdefault(_owner_id(workload), set())
+            owners[owner := _owner_id(workload)] = None
+            keys = self._standings.workloads.setdefault(owner, set())
             keys.discard(event.key)
             if workload is event.new:
                 keys.add(event.key)
@@ -146,7 +148,7 @@ class AdmissionCheckController:
             # Another Workload may come under the key, and nothing of this one holds for it.
             for remembered in (self._written, self._failures, self._hopeless, self._told):
                 remembered.pop(event.key, None)
-        for uid in _owners(event):
+        for uid in owners:
             if not self._standings.workloads[uid]:
                 del self._standings.workloads[uid]
             self._stand(uid)
@@ -237,8 +239,7 @@ class AdmissionCheckController:
         if not checks:
             return
         now = self._clock.monotonic()
-        # Steps after a Retry first: they wait for nothing of ours, and Kueue requeues a moment after it evicted.
-        wanted = self._after_retry(key, workload, checks) or self._wanted_checks(key, workload, checks)
+        wanted = self._wanted_checks(key, workload, checks)
         if wanted is None:
             return  # the job is looked at when that is done, and this with it
         since = None if at is None else now - at
@@ -252,25 +253,29 @@ class AdmissionCheckController:
         if min(due) > 0:
             self._queue.add(key, min(due))
             return
-        found = await self._write(resource, workload, wanted)
+        body = answers.body(resource.api_version, workload, wanted, self._clock.now(), delays=not self._old_api)
+        found = await self._client.apply(
+            resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.KueueWorkload
+        )
         self._written[key] = (now, _version(found))
-        self._remember(key, workload, checks[0], wanted[0])
-        log.info("answered Kueue", workload=key, state=wanted[0].state, message=wanted[0].message)
-
-    def _after_retry(
-        self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
-    ) -> list[KueueCheckState]:
-        """The checks where Kueue has followed a Retry; none where there is nothing to do about that."""
-        if self._old_api:
-            return []
-        now, told = self._clock.now(), self._told.get(key, RetryAnswer())
-        steps = [retries.next_step(workload, check, told, now) for check in checks]
-        return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
+        said = wanted[0]
+        # What was said with a Retry is kept until Kueue has noted for how long, or there is a place.
+        if said.state == RETRY and said.requeue_after_seconds is None:
+            self._told[key] = retries.remembered(workload, said, self._told.get(key))
+        elif said.state not in {RETRY, checks[0].state}:
+            self._told.pop(key, None)
+        log.info("answered Kueue", workload=key, state=said.state, message=said.message)
 
     def _wanted_checks(
         self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
     ) -> list[KueueCheckState] | None:
         """The checks as they should be; None while what they follow from is being written."""
+        if not self._old_api:
+            # Steps after a Retry first: they wait for nothing of ours, and Kueue requeues a moment after it evicted.
+            now, told = self._clock.now(), self._told.get(key, RetryAnswer())
+            steps = [retries.next_step(workload, check, told, now) for check in checks]
+            if any(steps):
+                return [step or check for step, check in zip(steps, checks, strict=True)]
         side = self._side(workload)
         if side is None:
             return None
@@ -279,17 +284,11 @@ class AdmissionCheckController:
         wanted = [answers.answer(workload, check, side, unplaced) or check for check in checks]
         if self._old_api:
             delay = retries.backoff(times, hopeless=side.reason in HOPELESS)
-            wanted = [_delayed(check, delay) for check in wanted]
+            wanted = [
+                msgspec.structs.replace(check, requeue_after_seconds=delay) if check.state == RETRY else check
+                for check in wanted
+            ]
         return wanted
-
-    def _remember(
-        self, key: str, workload: kueue_objects.KueueWorkload, before: KueueCheckState, said: KueueCheckState
-    ) -> None:
-        """What was said with a Retry, until Kueue has noted for how long, or there is a place."""
-        if said.state == RETRY and said.requeue_after_seconds is None:
-            self._told[key] = retries.remembered(workload, said, self._told.get(key))
-        elif said.state not in {RETRY, before.state}:
-            self._told.pop(key, None)
 
     def _unplaced(self, key: str, workload: kueue_objects.KueueWorkload, side: Side, times: int) -> str:
         """What is said of one that has no place."""
@@ -306,33 +305,22 @@ class AdmissionCheckController:
         since = self._hopeless.get(key) if side.reason in HOPELESS else None
 
         def others() -> bool:
-            return self._wanted_queues(now).is_contested(workload)
+            # Looking at all Workloads takes time, so whose quota is waited for is known for a moment.
+            at, queues = self._waited_for
+            if abs(now - at) >= WANTED_SECONDS:
+                queues = retries.wanted(self.workloads.store.values(), now)
+                self._waited_for = now, queues
+            return queues.is_contested(workload)
 
         found = retries.verdict(workload, side, self._limits, since=since, times=times, others=others, now=now)
         if found.requeue_after is not None:
             self._queue.add(key, found.requeue_after)
         return found.state
 
-    def _wanted_queues(self, now: float) -> retries.ContestedQueues:
-        """Whose quota is waited for; looking at all Workloads takes time, so it is known for a moment."""
-        at, found = self._waited_for
-        if abs(now - at) >= WANTED_SECONDS:
-            found = retries.wanted(self.workloads.store.values(), now)
-            self._waited_for = now, found
-        return found
-
     @property
     def _old_api(self) -> bool:
         resource = self.workloads.resource
         return resource is not None and resource.version == _NO_DELAY
-
-    async def _write(
-        self, resource: Any, workload: kueue_objects.KueueWorkload, checks: list[KueueCheckState]
-    ) -> kueue_objects.KueueWorkload:
-        body = answers.body(resource.api_version, workload, checks, self._clock.now(), delays=not self._old_api)
-        return await self._client.apply(
-            resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.KueueWorkload
-        )
 
     def _side(self, workload: kueue_objects.KueueWorkload) -> Side | None:
         """What there is of us for this Workload; None while that is being written."""
@@ -352,8 +340,8 @@ class AdmissionCheckController:
         stands, rules = self._standings.of_job.get(entry.id), self._cache.rules
         if stands is None or stands.workload != workload or stands.restriction is None:
             return Side(asks=True, reason=stands.never, message=stands.missing) if stands else Side(asks=True)
-        if self._is_placed(entry, stands):
-            return self._placed_side(entry)
+        if (placed := self._placed_side(entry, stands)) is not None:
+            return placed
         if not jobs.held_back(entry, rules.keys):
             told = jobs.not_ours(entry, rules.keys)
             return Side(asks=True, reason=told.reason, message=told.message)
@@ -363,19 +351,15 @@ class AdmissionCheckController:
             return Side(asks=True, reason=entry.refused.reason, message=entry.refused.message)
         return Side(asks=True)
 
-    def _is_placed(self, entry: WorkloadEntry, stands: KueueStanding) -> bool:
-        """Whether every pod has a slot, and the API server has them too."""
-        observed, slots = entry.observed, entry.slots
+    def _placed_side(self, entry: WorkloadEntry, stands: KueueStanding) -> Side | None:
+        """Our side where every pod has a slot, and the API server has them too; None where not."""
+        slots, observed = entry.slots, entry.observed
         if slots is None or observed is None or observed.slots is None or entry.job.suspended:
-            return False
+            return None
         # Ready only of what is stored, and held alike: after a restart the same place must be found.
         whole = slots.total >= entry.job.count and observed.slots.same_slots(slots)
-        return whole and not strayed(entry, stands, self._cache.state.nodes)
-
-    def _placed_side(self, entry: WorkloadEntry) -> Side:
-        slots, observed = entry.slots, entry.observed
-        if slots is None or observed is None:
-            raise AssertionError(f"{entry.key}: not placed")
+        if not whole or strayed(entry, stands, self._cache.state.nodes):
+            return None
         said = core.condition(observed.conditions, conditions.ADMITTED)
         flavor = self._ours.get(slots.flavor)
         return Side(
@@ -387,21 +371,12 @@ class AdmissionCheckController:
         )
 
 
-def _owners(event: Event[kueue_objects.KueueWorkload]) -> Iterable[str]:
-    """The ids of the owners before and after, each once."""
-    return dict.fromkeys(_owner_id(workload) for workload in (event.old, event.new) if workload is not None)
-
-
 def _owner_id(workload: kueue_objects.KueueWorkload) -> str:
     """The id of the job that controls a Workload; "" where none does."""
     owner = controller_of(workload.metadata)
     if owner is None:
         return ""
     return controlled_by(workload.metadata.namespace, owner.kind, owner.api_version, owner.uid)
-
-
-def _delayed(check: KueueCheckState, seconds: int) -> KueueCheckState:
-    return msgspec.structs.replace(check, requeue_after_seconds=seconds) if check.state == RETRY else check
 
 
 def _version(workload: kueue_objects.KueueWorkload) -> int:

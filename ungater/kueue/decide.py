@@ -115,8 +115,10 @@ def standing(workloads: Iterable[KueueWorkload], observed: KueueObjects) -> Kueu
             continue
         key = objects.key(workload)
         if has_quota(workload):
-            # A place that is found now would go with the quota.
-            if (other := _ending(workload)) is not None:
+            # Kueue will take the quota back for such a check, of whomever, however long that takes: a place that is
+            # found now would go with it.
+            states = workload.status.admission_checks or ()
+            if (other := next((check for check in states if check.state in {RETRY, REJECTED}), None)) is not None:
                 missing = (
                     "" if other in checks else f"check {other.name} says {other.state}: Kueue takes the quota back"
                 )
@@ -129,12 +131,6 @@ def standing(workloads: Iterable[KueueWorkload], observed: KueueObjects) -> Kueu
         ):
             evicted = KueueStanding(key, evicted=True)
     return evicted
-
-
-def _ending(workload: KueueWorkload) -> KueueCheckState | None:
-    """The check, of whomever, for whose answer Kueue will take the quota back, however long that takes."""
-    states = workload.status.admission_checks or ()
-    return next((check for check in states if check.state in {RETRY, REJECTED}), None)
 
 
 def _assigned(workload: KueueWorkload) -> Sequence[kueue.KueuePodSetAssignment]:
@@ -191,17 +187,7 @@ def view(owner: JobView, stands: KueueStanding | None, workloads: Collection[str
         return replace(owner, waits_for=stands.missing)
     pod_set, given = owner.pod_sets[0], stands.restriction
     most = pod_set.full if given.count is None else given.count
-    adapted = replace(
-        pod_set,
-        count=min(pod_set.count, most),
-        full=min(pod_set.full, most),
-        template=_template_at_start(pod_set.template, given),
-    )
-    return replace(owner, suspended=False, priority=stands.priority, pod_sets=(adapted,))
-
-
-def _template_at_start(template: objects.PodTemplate, given: Restriction) -> objects.PodTemplate:
-    spec = template.spec
+    spec = pod_set.template.spec
     # Each once, in order: equal views must have equal templates.
     tolerations = dict.fromkeys((*(spec.tolerations or ()), *given.tolerations))
     spec = msgspec.structs.replace(
@@ -210,7 +196,9 @@ def _template_at_start(template: objects.PodTemplate, given: Restriction) -> obj
         tolerations=tuple(tolerations) or None,
         affinity=_with_labels(spec.affinity, given.labels),
     )
-    return msgspec.structs.replace(template, spec=spec)
+    template = msgspec.structs.replace(pod_set.template, spec=spec)
+    adapted = replace(pod_set, count=min(pod_set.count, most), full=min(pod_set.full, most), template=template)
+    return replace(owner, suspended=False, priority=stands.priority, pod_sets=(adapted,))
 
 
 def _with_labels(affinity: objects.Affinity | None, labels: Sequence[str]) -> objects.Affinity | None:

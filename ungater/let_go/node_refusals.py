@@ -10,7 +10,7 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from ungater.numa.node_backoff import Avoided, Refusals, listed
@@ -58,7 +58,8 @@ class NodeRefusals:
         # Without this node: one that is left out already may be left out for longer.
         others, count = {one.node for one in self.left_out(now)} - {node}, self._count()
         may = len(others) < max(1, count // SHARE) and count > 1
-        if may and len(seen) >= SEVERAL and _tells_of_its_node(seen):
+        tell_of_node = len({*map(_namespace, seen)}) > 1 or all(refused for _, refused in seen.values())
+        if may and len(seen) >= SEVERAL and tell_of_node:
             seconds = self._left_out.record_refusal(ANY, node, words, now)
             self._renew(now)
             self._tell(node, words, seconds)
@@ -102,10 +103,6 @@ class NodeRefusals:
         latest = {node: max(at for at, _ in seen.values()) for node, seen in self._seen.items()}
         self._seen = {node: self._seen[node] for node, at in latest.items() if self._looked - at < WINDOW}
         return bool(self._left_out) and self._left_out.expired_between(since, self._looked)
-
-
-def _tells_of_its_node(seen: Mapping[str, tuple[float, bool]]) -> bool:
-    return len({*map(_namespace, seen)}) > 1 or all(refused for _, refused in seen.values())
 
 
 def _namespace(workload: str) -> str:

@@ -52,7 +52,11 @@ class PlaceRefusals:
             if (owned.filter_key, place) not in places:
                 # A table for each namespace: a tenant with many refused pods pushes out only refusals of its own.
                 found, text = self._refusals.setdefault(entry.job.namespace, Refusals(MOST)), f"{who}: {why}"
-                nodes = self._nodes_of(place)
+                nodes = (
+                    [place]
+                    if isinstance(place, str)
+                    else [node.name for node in self._nodes() if place <= node.labels.items()]
+                )
                 for node in nodes:
                     if (owned.filter_key, node) not in done:
                         done[owned.filter_key, node] = found.record_refusal(owned.filter_key, node, text, now)
@@ -66,11 +70,6 @@ class PlaceRefusals:
             entry.count_refusal(now)
             self._tell(entry, count, words)
             self._enqueue(entry.id, 0.0)
-
-    def _nodes_of(self, place: Place) -> list[str]:
-        if isinstance(place, str):
-            return [place]
-        return [node.name for node in self._nodes() if place <= node.labels.items()]
 
     def shorten_backoff(self, node: str, entries: Iterable[WorkloadEntry]) -> None:
         """Something changed on a node: it is worth another try a little earlier."""

@@ -257,17 +257,15 @@ def write_held(admission: Admission | None) -> dict[str, str]:
 
 def write_nomination(nomination: Nomination, now: float) -> dict[str, Any]:
     """The plan of a preemption as ``status.nomination`` has it. ``now``: seconds since the epoch."""
-    victims = [_write_victim(nomination, key, uid) for key, uid in nomination.victims.items()]
+    victims: list[dict[str, Any]] = []
+    for key, uid in nomination.victims.items():
+        namespace, _, name = pod_of(key).partition("/")
+        who = {"kind": "Pod" if is_pod(key) else "Workload", "namespace": namespace, "name": name, "uid": uid}
+        domains = nomination.domains.get(key)
+        told = {"domains": [list(domain) for domain in domains]} if domains else {}
+        victims.append({**who, "priority": nomination.priorities.get(key, 0), **told})
     about = {"time": timestamp(now), "strategy": nomination.strategy, "victims": victims}
     return _write_queue(nomination.admission) | about | _write_pod_sets(nomination.admission)
-
-
-def _write_victim(nomination: Nomination, key: str, uid: str) -> dict[str, Any]:
-    namespace, _, name = pod_of(key).partition("/")
-    about = {"kind": "Pod" if is_pod(key) else "Workload", "namespace": namespace, "name": name, "uid": uid}
-    domains = nomination.domains.get(key)
-    told = {"domains": [list(domain) for domain in domains]} if domains else {}
-    return {**about, "priority": nomination.priorities.get(key, 0), **told}
 
 
 def _write_queue(admission: Admission) -> dict[str, Any]:
@@ -275,15 +273,13 @@ def _write_queue(admission: Admission) -> dict[str, Any]:
 
 
 def _write_pod_sets(admission: Admission) -> dict[str, Any]:
-    return {"podSetAssignments": [_write_pod_set(part) for part in admission.parts]}
-
-
-def _write_pod_set(part: PodSetAssignment) -> dict[str, Any]:
-    taken = {name: format_quantity(name, amount) for name, amount in sorted(part.usage.items())}
-    body: dict[str, Any] = {"name": part.name, "flavors": dict(part.flavors), "count": part.count}
-    if taken:
-        body["resourceUsage"] = taken
-    if part.slots is not None:
-        domains = [(slot.values, slot.count) for slot in part.slots.slots]
-        body["topologyAssignment"] = stored_form.encode(part.slots.levels, domains)
-    return body
+    written: list[dict[str, Any]] = []
+    for part in admission.parts:
+        body: dict[str, Any] = {"name": part.name, "flavors": dict(part.flavors), "count": part.count}
+        if taken := {name: format_quantity(name, amount) for name, amount in sorted(part.usage.items())}:
+            body["resourceUsage"] = taken
+        if part.slots is not None:
+            domains = [(slot.values, slot.count) for slot in part.slots.slots]
+            body["topologyAssignment"] = stored_form.encode(part.slots.levels, domains)
+        written.append(body)
+    return {"podSetAssignments": written}

@@ -54,10 +54,8 @@ class ClassRules:
 
     def default_name(self) -> str:
         """The PriorityClass that the API server gives to pods that name none; "" where there is no such class."""
-        return min((name for name, rule in self.of_pods.items() if rule.default), key=self._value, default="")
-
-    def _value(self, name: str) -> int:
-        return self.of_pods[name].value
+        defaults = (name for name, rule in self.of_pods.items() if rule.default)
+        return min(defaults, key=lambda name: self.of_pods[name].value, default="")
 
     def preempts(self, job: JobView) -> bool:
         """Whether others may be evicted for a job."""

@@ -49,27 +49,24 @@ def merge(
     merged = {condition.type: condition for condition in existing or ()}
     before = dict(merged)
     for want in wanted:
-        merged[want.type] = _merged(before.get(want.type), want, generation, now)
+        old, message = before.get(want.type), shorten(want.message)
+        status, reason = "True" if want.status else "False", str(want.reason)
+        kept = old is not None and old.status == status
+        same = old is not None and kept and (old.reason, old.message) == (reason, message)
+        # The old object itself, so that the list is unchanged, and nothing is written.
+        if old is not None and same and old.observed_generation >= generation:
+            merged[want.type] = old
+            continue
+        merged[want.type] = Condition(
+            type=want.type,
+            status=status,
+            reason=reason,
+            message=message,
+            # Timeouts count from this moment: a new reason or message must not begin them again.
+            last_transition_time=old.last_transition_time if old is not None and kept else timestamp(now),
+            observed_generation=generation,
+        )
     return tuple(merged.values()) if merged != before else None
-
-
-def _merged(old: Condition | None, want: WantedCondition, generation: int, now: float) -> Condition:
-    status = "True" if want.status else "False"
-    message = shorten(want.message)
-    kept = old is not None and old.status == status
-    same = old is not None and kept and (old.reason, old.message) == (str(want.reason), message)
-    # The old object itself, so that `merge` sees an unchanged list, and nothing is written.
-    if old is not None and same and old.observed_generation >= generation:
-        return old
-    return Condition(
-        type=want.type,
-        status=status,
-        reason=str(want.reason),
-        message=message,
-        # Timeouts count from this moment: a new reason or message must not begin them again.
-        last_transition_time=old.last_transition_time if old is not None and kept else timestamp(now),
-        observed_generation=generation,
-    )
 
 
 def is_so(existing: Iterable[Condition] | None, wanted: Sequence[WantedCondition], *, generation: int = 0) -> bool:

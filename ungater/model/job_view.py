@@ -106,7 +106,13 @@ class PodSetView(msgspec.Struct, frozen=True, dict=True):
         Not what the admission itself adds to a template (the flavor's selector and tolerations, what checks annotate),
         nor what differs from job to job of one kind: names, and the labels that controllers write.
         """
-        return _digest(self.template)
+        labels = self.template.metadata.labels or {}
+        kept = sorted((name, value) for name, value in labels.items() if not _WRITTEN.search(name))
+        # Each admission adds others of these: with them, a refusal would not be known again at the next admission.
+        spec = msgspec.structs.replace(
+            self.template.spec, node_selector=None, tolerations=None, scheduling_gates=None, scheduling_group=None
+        )
+        return blake2b(_ordered((kept, spec)), digest_size=16).hexdigest()
 
     @cached_property
     def excess(self) -> RequestError | None:
@@ -334,19 +340,6 @@ def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = 
     parts = _encode((spec.init_containers, spec.containers, spec.resources))
     known = _shape if len(parts) <= REMEMBERED else _shape.__wrapped__  # anybody may make many large ones
     return known(parts, wishes, qos_class)
-
-
-def _digest(template: PodTemplate) -> str:
-    labels = {name: value for name, value in (template.metadata.labels or {}).items() if not _WRITTEN.search(name)}
-    # Each admission adds others of these: with them, a refusal would not be known again at the next admission.
-    spec = msgspec.structs.replace(
-        template.spec,
-        node_selector=None,
-        tolerations=None,
-        scheduling_gates=None,
-        scheduling_group=None,
-    )
-    return blake2b(_ordered((sorted(labels.items()), spec)), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=4096)  # most pods have a twin

@@ -206,17 +206,28 @@ def tally(
         if pod.metadata.deletion_timestamp is not None and pod.spec.node_name and dead(pod.spec.node_name):
             continue
         if finished(pod):
-            _count_finished(result, slots, pod)
+            if pod.status.phase == "Succeeded" and (at := slots.of_selector(pod.spec.node_selector)) is not None:
+                result.succeeded[at] += 1
         elif is_gated(pod, gate):
             _count_gated(result, slots, pod, expectation, now, rank)
         else:
-            _count_ungated(result, slots, pod, members, rank, ours=_marked(pod, mark, workload))
+            ours = (pod.metadata.annotations or {}).get(mark) == workload
+            _count_ungated(result, slots, pod, members, rank, ours=ours)
     for index, inside in members.items():
         # During a move the ones that end already make the room: no further pod has to go for it.
         ends = result.ends.get(index, 0) if first is not None else 0
         surplus = result.used[index] - ends - slots.slots[index].count
         if surplus > 0:
-            result.moved += _to_go(inside, surplus, first or ())
+            # Those of ``first`` go, those that are on no node yet, then the youngest.
+            inside.sort(
+                key=lambda pod: (
+                    pod.metadata.uid in (first or ()),
+                    not pod.spec.node_name,
+                    pod.metadata.creation_timestamp or "",
+                    pod.metadata.name,
+                )
+            )
+            result.moved += inside[-surplus:]
     return result
 
 
@@ -244,7 +255,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     placed: list[tuple[Pod, int]] = []
     rest: list[Pod] = []
     # With slices, the order of ranks alone decides in which domain each slice begins.
-    for pod in sorted(waiting, key=lambda pod: (_choosy(pod, only if homes is None else {}), _order(pod, rank_of))):
+    for pod in sorted(waiting, key=lambda pod: _turn(pod, only if homes is None else {}, rank_of)):
         rank, may = rank_of(pod), only.get(pod.metadata.uid)
         if unique and rank is not None:
             if rank in ranks:
@@ -330,15 +341,6 @@ def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[Rank
     return give
 
 
-def _marked(pod: Pod, mark: str, workload: str) -> bool:
-    return (pod.metadata.annotations or {}).get(mark) == workload
-
-
-def _count_finished(result: Tally, slots: PodSetSlots, pod: Pod) -> None:
-    if pod.status.phase == "Succeeded" and (index := slots.of_selector(pod.spec.node_selector)) is not None:
-        result.succeeded[index] += 1
-
-
 def _count_gated(  # noqa: PLR0917
     result: Tally, slots: PodSetSlots, pod: Pod, expectation: Expectation | None, now: float, rank: RankOf
 ) -> None:
@@ -382,23 +384,8 @@ def _use_slot(result: Tally, index: int, rank: int | None) -> None:
         result.ranks[rank] = index
 
 
-def _to_go(pods: list[Pod], count: int, first: Collection[str]) -> list[Pod]:
-    """Those of ``first``, those that are on no node yet, then the youngest."""
-
-    def least_last(pod: Pod) -> tuple[bool, bool, str, str]:
-        meta = pod.metadata
-        return meta.uid in first, not pod.spec.node_name, meta.creation_timestamp or "", meta.name
-
-    return sorted(pods, key=least_last)[-count:]
-
-
-def _choosy(pod: Pod, only: Mapping[str, Collection[int]]) -> float:
-    """Who may go to few slices comes first."""
-    may = only.get(pod.metadata.uid)
-    return math.inf if may is None else len(may)
-
-
-def _order(pod: Pod, rank_of: RankOf) -> tuple[int, str]:
-    rank = rank_of(pod)
+def _turn(pod: Pod, only: Mapping[str, Collection[int]], rank_of: RankOf) -> tuple[float, int, str]:
+    """Who may go to few slices comes first, and then the lowest rank."""
+    may, rank = only.get(pod.metadata.uid), rank_of(pod)
     # Behind all ranks: those who have none take what is left.
-    return (1 << 62 if rank is None else rank, pod.metadata.name)
+    return math.inf if may is None else len(may), 1 << 62 if rank is None else rank, pod.metadata.name

@@ -58,21 +58,20 @@ class UngatePatches:
 
     def body(self, pod: Pod, slot: Slot, more: Mapping[str, str] = _NOTHING) -> bytes:
         """The merge patch that sends this pod to this slot; ``more``: its own annotations."""
+        gates = pod.spec.scheduling_gates or ()
+        others = tuple([gate.name for gate in gates if gate.name != self._keys.gate]) if len(gates) != 1 else ()
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+        terms = required.node_selector_terms or () if required is not None else ()
         # Part of the key only where it matters: pods that differ in tolerations share the bytes where none are added.
         own_tolerations = (pod.spec.tolerations or ()) if self._tolerations else ()
-        key = (slot, self._other_gates(pod), _terms(pod), own_tolerations)
+        key = (slot, others, terms, own_tolerations)
         parts = self._made.get(key)
         if parts is None:
             parts = self._made[key] = self._make(*key)
         before, between, after = parts
         own = b"," + _encode(more)[1:-1] if more else b""
         return b"".join((before, pod.metadata.uid.encode(), between, own, after))
-
-    def _other_gates(self, pod: Pod) -> tuple[str, ...]:
-        gates = pod.spec.scheduling_gates or ()
-        if len(gates) == 1:
-            return ()
-        return tuple(gate.name for gate in gates if gate.name != self._keys.gate)
 
     def _make(
         self, slot: Slot, gates: tuple[str, ...], terms: Terms, own_tolerations: Tolerations
@@ -96,14 +95,6 @@ class UngatePatches:
         before, _, rest = _encode(body).partition(_UID.encode())
         between, _, after = rest.partition(b"," + _encode({_MORE: ""})[1:-1])
         return before, between, after
-
-
-def _terms(pod: Pod) -> Terms:
-    affinity = pod.spec.affinity
-    if affinity is None or affinity.node_affinity is None:
-        return ()
-    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    return () if required is None else required.node_selector_terms or ()
 
 
 def _pin(terms: Terms, node: str) -> list[NodeSelectorTerm] | None:

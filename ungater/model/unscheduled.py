@@ -41,21 +41,16 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False):
 
     def see_again(self, pod: Pod, now: float) -> "Unscheduled":
         """The pod was seen again."""
-        words, nominated = words_about(pod), self._others_go(pod)
+        words, nominee = words_about(pod), pod.status.nominated_node_name
+        # With each refusal for which it has nobody go, kube-scheduler removes the nomination; not that of a pod of a
+        # PodGroup, nor of one that never has others go (1.36.3 and 1.37.1: `applyPodGroupPostFilterResult`,
+        # `PodEligibleToPreemptOthers`).
+        keeps = bool(pod.spec.pod_group) or pod.spec.preemption_policy == "Never"
+        nominated = bool(nominee) and not (keeps and nominee == self.kept)
         if words is None:
             return self if self.refused_at is None else msgspec.structs.replace(self, nominated=nominated)
         at = now if self.refused_at is None else self.refused_at
         return msgspec.structs.replace(self, refused_at=at, words=words, nominated=nominated, ignored=False)
-
-    def _others_go(self, pod: Pod) -> bool:
-        """Whether the nomination of a pod says that kube-scheduler has others go for it.
-
-        With each refusal for which it has nobody go, it removes the nomination; not that of a pod of a PodGroup, nor of
-        one that never has others go (1.36.3 and 1.37.1: `applyPodGroupPostFilterResult`, `PodEligibleToPreemptOthers`).
-        """
-        said = pod.status.nominated_node_name
-        keeps = bool(pod.spec.pod_group) or pod.spec.preemption_policy == "Never"
-        return bool(said) and not (keeps and said == self.kept)
 
     def ignore(self) -> "Unscheduled":
         """No scheduler looks at it."""

@@ -35,7 +35,9 @@ class Unstarted(msgspec.Struct, frozen=True, gc=False):
 
     def see_again(self, pod: Pod) -> "Unstarted":
         """The pod was seen again."""
-        return msgspec.structs.replace(self, lacks=_lacks(pod), said=_waiting_words(pod))
+        waiting = container_waiting(pod)
+        said = ": ".join(filter(None, (waiting.reason, waiting.message))) if waiting is not None else ""
+        return msgspec.structs.replace(self, lacks=_lacks(pod), said=shorten(said, MOST_WORDS))
 
     def count(self, told: str) -> "Unstarted":
         """It counts against its node, and that is what events say."""
@@ -54,11 +56,6 @@ def _lacks(pod: Pod) -> str:
         return "" if found.status == "True" else UNPREPARED
     said = status.container_statuses or status.init_container_statuses
     return "" if said else SILENT  # an older kubelet does not tell sandboxes from images
-
-
-def _waiting_words(pod: Pod) -> str:
-    waiting = container_waiting(pod)
-    return "" if waiting is None else shorten(": ".join(filter(None, (waiting.reason, waiting.message))), MOST_WORDS)
 
 
 def container_waiting(pod: Pod) -> WaitingState | None:

@@ -10,7 +10,7 @@ from crds.request import ParsedRequest
 from engine.model import Policy
 from kube.objects import Object, controller_of
 from ungater.model.admission import Admission, write_held
-from ungater.model.job_view import JOB, JOB_API, JobView, PodSetView, Ranks, controlled_by
+from ungater.model.job_view import JOB, JOB_API, JobView, PodSetView, controlled_by
 from ungater.model.workload_entry import ObservedWorkload
 
 
@@ -77,16 +77,12 @@ def _pod_set(pod_set: PodSetView, owner: JobView) -> dict[str, Any]:
     if pod_set.least:
         body["minCount"] = pod_set.least
     if pod_set.request is not None and owner.wrong is None:
-        body["topologyRequest"] = _topology(pod_set.request) | _ranks(pod_set.told_by)
+        ranks, told = pod_set.told_by, dict[str, Any]()
+        if ranks is not None:
+            several = {"subGroupIndexLabel": ranks.job_label, "subGroupCount": ranks.jobs} if ranks.job_label else {}
+            told = {"podIndexLabel": ranks.label, **several}
+        body["topologyRequest"] = _topology(pod_set.request) | told
     return body
-
-
-def _ranks(ranks: Ranks | None) -> dict[str, Any]:
-    """Where the ranks of its pods are told."""
-    if ranks is None:
-        return {}
-    several = {"subGroupIndexLabel": ranks.job_label, "subGroupCount": ranks.jobs} if ranks.job_label else {}
-    return {"podIndexLabel": ranks.label, **several}
 
 
 def _topology(request: ParsedRequest) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
 from engine.devices.turns import DeviceTurn
 from kube.objects import Pod, key
-from ungater.model.held_pods import HeldPod, HoldReason
+from ungater.model.held_pods import HoldReason
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.sent_pods import group_of, is_let_go
 
@@ -160,7 +160,8 @@ class DeviceTurns:
             (held.since, uid, entry)
             for uid, entry in waiting.items()
             for held in (entry.held[uid],)
-            if _in_turn(held) and held.since < min(since, now - TURN) and uid in entry.pods
+            if held.why is HoldReason.DEVICES and held.words == LATER
+            if held.since < min(since, now - TURN) and uid in entry.pods
         ]
         first = min(found, key=lambda one: one[:2], default=None)
         ask = self._ask_of(first[2], first[2].pods[first[1]]) if first is not None else None
@@ -168,21 +169,20 @@ class DeviceTurns:
 
     def _coming(self, node: str, now: float) -> Iterator[_Coming]:
         for name, one in tuple(self._on.get(node, {}).items()):
+            namespace = name.partition("/")[0]
+            slow = now - self._slow.get(namespace, float("-inf")) < HOUR
             if self._has_devices(name) or not is_let_go(one.entry, one.uid):
                 self._drop(name)
             # Its uid is remembered as late below: else its next event would make it a new one.
-            elif now - one.since >= self._patience(name, now):
+            elif now - one.since >= (SHORT if slow else PATIENCE):
                 self._drop(name)
                 self._late[name] = one.uid
                 # After the full time alone: a pod that had the short one does not prolong the namespace's hour.
                 if now - one.since >= PATIENCE:
                     self._slow = {where: at for where, at in self._slow.items() if now - at < HOUR}
-                    self._slow[name.partition("/")[0]] = now
+                    self._slow[namespace] = now
             else:
                 yield one
-
-    def _patience(self, name: str, now: float) -> float:
-        return SHORT if now - self._slow.get(name.partition("/")[0], float("-inf")) < HOUR else PATIENCE
 
     def _ask_of(self, entry: WorkloadEntry, pod: Pod) -> DeviceAsk | None:
         part = self._state.assignments(entry.key).get(entry.pod_set_of(pod))
@@ -201,7 +201,3 @@ class DeviceTurns:
         if not self._on[node]:
             del self._on[node]
         return True
-
-
-def _in_turn(held: HeldPod) -> bool:
-    return held.why is HoldReason.DEVICES and held.words == LATER

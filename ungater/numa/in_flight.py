@@ -114,8 +114,15 @@ class InFlightPods:
         before = seen.bound, seen.started, seen.settled, seen.leaving
         # Once: the time counts from its binding, and no later event begins it again.
         if bound and not seen.bound:
-            seen.bind(self._bound_since(pod))
-        seen.update(started=_is_admitted(pod), leaving=pod.metadata.deletion_timestamp is not None)
+            said = condition(pod.status.conditions, "PodScheduled")
+            at = moment(said.last_transition_time) if said is not None and said.status == "True" else None
+            # The condition has the API server's wall time: only the time that has passed since is carried over.
+            passed = max(0.0, self._clock.now() - at) if at is not None else 0.0
+            seen.bind(self._clock.monotonic() - passed)
+        # The kubelet writes the containers' statuses when it admits a pod.
+        told = pod.status.container_statuses or pod.status.init_container_statuses
+        started = pod.status.phase == "Running" or bool(told)
+        seen.update(started=started, leaving=pod.metadata.deletion_timestamp is not None)
         if bound and self._inside.observed(pod):
             seen.mark_settled()
             self._observing.add(node)
@@ -164,13 +171,6 @@ class InFlightPods:
         del self._on[node][name], self._node_of[name]
         if not self._on[node]:
             del self._on[node]
-
-    def _bound_since(self, pod: Pod) -> float:
-        """When a pod came to its node, as far as its conditions tell."""
-        found = condition(pod.status.conditions, "PodScheduled")
-        at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
-        # The condition has the API server's wall time: only the time that has passed since is carried over.
-        return self._clock.monotonic() - (max(0.0, self._clock.now() - at) if at is not None else 0.0)
 
     def _coming(self, node: str, machine: Machine, now: float) -> Iterator[tuple[str, SentPod]]:
         """Those on their way; what is found to be settled or void is noted."""
@@ -240,8 +240,15 @@ class InFlightPods:
         # Those of its own group without a node come only once it goes too: each would wait for the other.
         waited_for = (seen for seen in coming.values() if seen.bound or not group or seen.group != group)
         shapes = [*(seen.shape for seen in waited_for), held.shape]
-        first = self._first_in_turn(node, held, now)
-        if certain(layout, least, most, [*shapes, *first]):
+        waiting = [
+            (other.since, other.shape)
+            for other in self._held_there(node)
+            if other.why is HoldReason.ORDER and now - other.since >= TURN
+        ]
+        # Only the first in the line: it holds back all behind it, and the next one follows when it has gone.
+        first = min(waiting, key=lambda one: one[0], default=None)
+        ahead = [first[1]] if first is not None and first[0] < held.since else []
+        if certain(layout, least, most, [*shapes, *ahead]):
             # Slots whose pods do not come hold nobody up for longer than this.
             late = now - held.since >= PATIENCE
             return HoldReason.NONE if late else self._promised(layout, entry, node, Free(least, most), coming, held)
@@ -320,17 +327,6 @@ class InFlightPods:
             return HoldReason.NONE  # there is room for all, or they are not sure of theirs without it either
         return HoldReason.PROMISED
 
-    def _first_in_turn(self, node: str, held: HeldPod, now: float) -> list[PodShape]:
-        """The one that has waited longest for pods on their way to a node, and longer than this one."""
-        waiting = [
-            (other.since, other.shape)
-            for other in self._held_there(node)
-            if other.why is HoldReason.ORDER and now - other.since >= TURN
-        ]
-        # Only the first in the line: it holds back all behind it, and the next one follows when it has gone.
-        first = min(waiting, key=lambda one: one[0], default=None)
-        return [first[1]] if first is not None and first[0] < held.since else []
-
     def _held_there(self, node: str) -> Iterator[HeldPod]:
         """The pods that wait for a node."""
         return (entry.held[uid] for uid, entry in self._waiting.get(node, {}).items())
@@ -379,9 +375,3 @@ class InFlightPods:
             return frozenset()
         now = self._clock.monotonic() if now is None else now
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
-
-
-def _is_admitted(pod: Pod) -> bool:
-    """Whether the kubelet has admitted it: it writes the containers' statuses then."""
-    status = pod.status
-    return status.phase == "Running" or bool(status.container_statuses or status.init_container_statuses)

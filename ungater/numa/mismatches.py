@@ -56,7 +56,12 @@ class PlacementMismatches:
             mismatch = self._refusal(entry, new) if old is None or not finished(old) else None
         # What a pod got is in its annotations; most events of a pod that runs change only its status.
         elif old is None or old.metadata.annotations != new.metadata.annotations:
-            mismatch = misalignment(entry, new) or _unkept(new, self._broken(new))
+            mismatch = misalignment(entry, new)
+            if mismatch is None and (broken := self._broken(new)):
+                # In zones as predicted: its device plugin chose otherwise.
+                about = f"pod {new.metadata.name} on {new.spec.node_name}"
+                message = f"{about} got devices that were not promised: {'; '.join(broken)}"
+                mismatch = PlacementMismatch(new, new.spec.node_name, "", message)
         if mismatch is not None:
             entry.mismatches[uid] = mismatch
             self._tell(entry, mismatch)
@@ -128,14 +133,6 @@ def misalignment(entry: WorkloadEntry, pod: Pod) -> PlacementMismatch | None:
         f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones_in_words(observed)} instead of the "
         f"predicted {_zones_in_words(predicted)}; from now on what it has counts"
     )
-    return PlacementMismatch(pod, pod.spec.node_name, "", message)
-
-
-def _unkept(pod: Pod, broken: tuple[str, ...]) -> PlacementMismatch | None:
-    """The devices that a pod got break a promise, in zones as predicted: its device plugin chose otherwise."""
-    if not broken:
-        return None
-    message = f"pod {pod.metadata.name} on {pod.spec.node_name} got devices that were not promised: {'; '.join(broken)}"
     return PlacementMismatch(pod, pod.spec.node_name, "", message)
 
 

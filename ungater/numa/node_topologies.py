@@ -98,7 +98,10 @@ class NodeTopologies:
 
     def reread_node(self, name: str) -> NodeChanges:
         """Look at what a node publishes again."""
-        before, now = self.described.get(name, NOTHING), self._describe(name)
+        before, now = self.described.get(name, NOTHING), NOTHING
+        node, topology, flex = self.sources.node(name), self.sources.topology(name), self.sources.flex(name)
+        if node is not None and (topology is not None or flex is not None or _annotations(node)):
+            now = describe(node, topology=topology, flex=flex, rules=self._rules)
         if now == NOTHING:
             self.described.pop(name, None)
         else:
@@ -117,15 +120,6 @@ class NodeTopologies:
             return NodeChanges()
         zones = before.machine is None or zones_before != self._zones.get(name)
         return NodeChanges(True, zones, _gained(before.machine, now.machine))
-
-    def _describe(self, name: str) -> DescribedMachine:
-        node = self.sources.node(name)
-        if node is None:
-            return NOTHING
-        topology, flex = self.sources.topology(name), self.sources.flex(name)
-        if topology is None and flex is None and not _annotations(node):
-            return NOTHING
-        return describe(node, topology=topology, flex=flex, rules=self._rules)
 
     def predictable(self, name: str) -> bool:
         """Whether the node's zones are known by the kubelet's ids, so that a placement in them means something."""

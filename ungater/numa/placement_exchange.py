@@ -50,7 +50,8 @@ def settle(
     observed, mine = _read(pod, NUMA_PLACEMENT_OBSERVED), promised(entry, pod)
     if observed is None or mine is None or not misaligned(mine, observed):
         return None
-    waiting = [other for other in beside if _may_exchange(pod, other)]
+    others = (other for other in beside if other.metadata.uid != pod.metadata.uid and not finished(other))
+    waiting = [other for other in others if _read(other, NUMA_PLACEMENT_OBSERVED) is None]
     for other in sorted(waiting, key=lambda other: other.metadata.uid not in entry.pods):
         theirs_of = entry if other.metadata.uid in entry.pods else entry_of(other)
         theirs = promised(theirs_of, other) if theirs_of is not None else None
@@ -61,35 +62,22 @@ def settle(
             continue
         theirs_of.swaps[other.metadata.uid], entry.swaps[pod.metadata.uid] = mine, theirs
         return other
-    _exchange_with_slot(state, entry, pod, mine, observed)
+    # No pod has it: a slot of its pod set, to which one will come, may.
+    node, name = pod.spec.node_name, entry.pod_set_of(pod)
+    left = list(state.placements(entry.key, name, node))
+    at = next((at for at, theirs in enumerate(left) if not misaligned(theirs, observed)), None)
+    if at is not None:
+        entry.swaps[pod.metadata.uid] = left[at]
+        # Before the slot's promise is replaced: its pod may have been sent already, and is known by that promise.
+        entry.exchanges.setdefault((name, node), []).append((left[at], mine))
+        left[at] = mine
+        state.hold_placements(entry.key, name, node, left)
     return None
-
-
-def _may_exchange(pod: Pod, other: Pod) -> bool:
-    """Whether the other one is still to be observed."""
-    if other.metadata.uid == pod.metadata.uid or finished(other):
-        return False
-    return _read(other, NUMA_PLACEMENT_OBSERVED) is None
 
 
 def _amounts(placement: NumaPlacement) -> list[list[tuple[str, int]]]:
     """What a placement takes of its zones, whichever they are."""
     return sorted(sorted((name, amount) for name, amount in use.amounts.items() if amount) for use in placement.zones)
-
-
-def _exchange_with_slot(
-    state: ClusterState, entry: WorkloadEntry, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
-) -> None:
-    node, name = pod.spec.node_name, entry.pod_set_of(pod)
-    left = list(state.placements(entry.key, name, node))
-    at = next((at for at, theirs in enumerate(left) if not misaligned(theirs, observed)), None)
-    if at is None:
-        return
-    entry.swaps[pod.metadata.uid] = left[at]
-    # Before the slot's promise is replaced: its pod may have been sent already, and is known by that promise.
-    entry.exchanges.setdefault((name, node), []).append((left[at], mine))
-    left[at] = mine
-    state.hold_placements(entry.key, name, node, left)
 
 
 def forget(entry: WorkloadEntry, pod: Pod) -> None:

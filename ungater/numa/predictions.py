@@ -48,7 +48,11 @@ class Predictions:
         if left is None:
             left = list(self._state.placements(self._entry.key, name, slot.node))
             for given in exchanged(self._entry, (name, slot.node), self._given.get(place, ())):
-                _remove(left, given)
+                # The very same is taken out, devices included, else one of the same zones and amounts.
+                alike = (at for at, placement in enumerate(left) if same_amounts(placement, given))
+                at = left.index(given) if given in left else next(alike, None)
+                if at is not None:
+                    del left[at]
             self._left[place] = left
         # Not given to another pod of this look; what is given out holds from the expectation on.
         return left.pop(0) if left else None
@@ -78,13 +82,3 @@ def promise_again(state: ClusterState, inside: NodeTopologies, entry: WorkloadEn
             promised.setdefault((place[0], nodes[place]), []).append(placement)
     for (name, node), placements in promised.items():
         state.hold_placements(entry.key, name, node, placements)
-
-
-def _remove(left: list[NumaPlacement], given: NumaPlacement) -> None:
-    """Take out what was given: the very same, devices included, else one of the same zones and amounts."""
-    if given in left:
-        left.remove(given)
-        return
-    alike = next((at for at, placement in enumerate(left) if same_amounts(placement, given)), None)
-    if alike is not None:
-        del left[alike]

@@ -28,7 +28,7 @@ from ungater.metrics import ControllerMetrics
 from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
 from ungater.model.move_request import MoveRequest
-from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.moves import as_one, movable
 from ungater.scheduling import move_messages, old_places, relocation
 from ungater.writers.events import emit
@@ -48,6 +48,7 @@ class News(msgspec.Struct, frozen=True):
 
 
 NO_NEWS = News()
+ENDS = frozenset({Reason.MOVED, Reason.EVICTION_BLOCKED, Reason.PODS_NOT_READY, Reason.EVICTED})  # of a move
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -136,24 +137,22 @@ class Moves:
     def _answer_requests(self, now: float) -> None:
         """What administrators ask for (`ungater.model.move_request`) is begun, or refused with a reason, at once."""
         for entry in self._cache.entries.values():
-            if entry.observed is None or not entry.observed.move_to or entry.writes.busy:
+            observed = entry.observed
+            if observed is None or not observed.move_to or entry.writes.busy:
                 continue
             with self._cache.guard("workload", entry.key):
-                self._answer(entry, entry.observed, now)
-
-    def _answer(self, entry: WorkloadEntry, observed: ObservedWorkload, now: float) -> None:
-        request, said = move_request.parse(observed.move_to), condition(observed.conditions, conditions.MOVING)
-        told = (said, condition(observed.conditions, conditions.MOVE_REFUSED))
-        # The answer names the request, so that each is answered once, over a restart too.
-        if request is None or request.until < now or any(one and request.mark in one.message for one in told):
-            return
-        if said is not None and said.status == "True":
-            return  # what is said of the move under way stays until it is over: its pods go by that
-        move = self._asked_for(entry, request, now)
-        if isinstance(move, Move):
-            self._begin(entry, move, now)
-        else:
-            self._say(entry, (move,))
+                request, said = move_request.parse(observed.move_to), _move_condition(entry)
+                told = (said, condition(observed.conditions, conditions.MOVE_REFUSED))
+                # The answer names the request, so that each is answered once, over a restart too.
+                if request is None or request.until < now or any(one and request.mark in one.message for one in told):
+                    continue
+                if said is not None and said.status == "True":
+                    continue  # what is said of the move under way stays until it is over: its pods go by that
+                move = self._asked_for(entry, request, now)
+                if isinstance(move, Move):
+                    self._begin(entry, move, now)
+                else:
+                    self._say(entry, (move,))
 
     def _asked_for(self, entry: WorkloadEntry, request: MoveRequest, now: float) -> Move | WantedCondition:
         """The move, or what is said instead."""
@@ -182,7 +181,9 @@ class Moves:
         self._remembered = True
         for entry in self._cache.entries.values():
             said = _move_condition(entry)
-            at = moment(said.last_transition_time) if said is not None and _counts(said) else None
+            # A move began, unless the condition is of a version that told of refusals there.
+            began = said is not None and (said.status == "True" or said.reason in ENDS)
+            at = moment(said.last_transition_time) if said is not None and began else None
             if at is not None:
                 # The clock of whoever led before may be ahead of this one.
                 self._log.record_stored_move(entry.key, min(at, now), now)
@@ -258,8 +259,13 @@ class Moves:
         grant = old_places.restored(self._cache, entry, [*pods, *(self._lingering(ending) if late else ())])
         if grant is None or entry.grant is None or said is None:
             return False
-        if not late and self._scattered(entry, entry.grant, grant, len(pods)):
-            return False
+        if not late:
+            held = entry.grant.assignments
+            if as_one(entry) and len(pods) < sum(part.count for part in held):
+                return False  # a part of it is elsewhere
+            before = self._before.get(entry.key, entry.grant).assignments
+            if old_places.is_wider_than_before(entry, (before, held), grant.assignments):
+                return False
         self._end_move(entry, said, grant, Reason.EVICTION_BLOCKED, why)
         return True
 
@@ -296,13 +302,6 @@ class Moves:
         soon = self._clock.now() + SPARE
         return [pod for pod in ending if (moment(pod.metadata.deletion_timestamp) or 0.0) > soon]
 
-    def _scattered(self, entry: WorkloadEntry, held: AssumedAdmission, back: AssumedAdmission, stay: int) -> bool:
-        """Whether it would be spread wider if it is put ``back``, or part of one that goes as a whole is elsewhere."""
-        if as_one(entry) and stay < sum(part.count for part in held.assignments):
-            return True
-        before = self._before.get(entry.key, held)
-        return old_places.is_wider_than_before(entry, (before.assignments, held.assignments), back.assignments)
-
     def _seconds_left(self, entry: WorkloadEntry) -> float:
         """Seconds until its move is `GIVEN_UP`; it began when its Workload tells, or when this process knows.
 
@@ -322,12 +321,6 @@ class Moves:
 def _move_condition(entry: WorkloadEntry) -> Condition | None:
     """What its Workload tells of its last move."""
     return condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
-
-
-def _counts(said: Condition) -> bool:
-    """Whether a condition tells of a move that began: all do but those of versions that told of refusals there."""
-    ends = {Reason.MOVED, Reason.EVICTION_BLOCKED, Reason.PODS_NOT_READY, Reason.EVICTED}
-    return said.status == "True" or said.reason in ends
 
 
 def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from engine.cluster.assignment import Assignment
-from engine.cluster.natural_order import NaturalKey, natural
+from engine.cluster.natural_order import natural
 from engine.placement.relocate import spread
 from kube.objects import Pod
 from queueing.queues.entry import AssumedAdmission
@@ -63,10 +63,6 @@ def restored(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> Assumed
     return msgspec.structs.replace(grant, assignments=tuple(parts))
 
 
-def _in_order(item: tuple[tuple[str, ...], int]) -> list[NaturalKey]:
-    return [natural(value) for value in item[0]]
-
-
 def _exchanged(
     slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod], sent: Callable[[str], Expectation | None]
 ) -> PodSetSlots | None:
@@ -97,5 +93,6 @@ def _exchanged(
         used[values] = used.get(values, 0) + 1
         # A slice is one node where the flavor's last level is the host: the slot given for it tells.
         nodes.setdefault(values, pod.spec.node_name if free.node else "")
-    made = [Slot(values, count, nodes[values]) for values, count in sorted(counts.items(), key=_in_order) if count > 0]
+    in_order = sorted(counts.items(), key=lambda item: [natural(value) for value in item[0]])
+    made = [Slot(values, count, nodes[values]) for values, count in in_order if count > 0]
     return PodSetSlots(slots.levels, made, slots.flavor)

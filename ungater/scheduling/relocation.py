@@ -12,7 +12,7 @@ Rules
 - Who goes as a whole (`ungater.reconcile.moves.as_one`) has room for all of it elsewhere before one of its pods goes.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.tree import Path
@@ -222,7 +222,14 @@ def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
     count = sum(sum(one.values()) for one in gone.values())
     if not cache.queues.budgets.allows(entry.key, count):
         return f"a PodDisruptionBudget does not let {count} of its pods go now"
-    return _why_bound(entry, _in_slots(entry, gone))
+    pods: list[Pod] = []
+    for pod in entry.pods.values():
+        slots = entry.slots_of(pod)
+        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
+        values = slots.slots[index].values if slots is not None and index is not None else None
+        if values in gone.get(entry.pod_set_of(pod), {}):
+            pods.append(pod)
+    return _why_bound(entry, pods)
 
 
 def _why_bound(entry: WorkloadEntry, pods: Iterable[Pod]) -> str:
@@ -247,13 +254,3 @@ def stays(annotations: Mapping[str, str], grace: int | None) -> str:
     if (DEFAULT_GRACE if grace is None else grace) > MOST_GRACE:
         return f"may take more than {MOST_GRACE} s to stop"
     return ""
-
-
-def _in_slots(entry: WorkloadEntry, gone: Mapping[str, Gone]) -> Iterator[Pod]:
-    """The pods in slots of which some are left."""
-    for pod in entry.pods.values():
-        slots = entry.slots_of(pod)
-        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
-        values = slots.slots[index].values if slots is not None and index is not None else None
-        if not finished(pod) and values in gone.get(entry.pod_set_of(pod), {}):
-            yield pod

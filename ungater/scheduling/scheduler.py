@@ -115,6 +115,7 @@ class Scheduler:
                     self._refuse(entry, refusal)
 
     def _carry_out(self, made: Decisions) -> None:
+        queues = self._cache.queues
         for failed in made.failed:
             self._fail(failed)
         for key, at in made.untold.items():
@@ -124,7 +125,7 @@ class Scheduler:
         for gone in made.given_up:
             self.drop_nomination(gone)
         for admitted in made.admitted:
-            self._cache.queues.stores(admitted.key)
+            queues.stores(admitted.key)
             self._write_in_turn(admitted.key, partial(self._store, admitted))
         for resized in made.resized:
             self._write_in_turn(resized.key, partial(self._change, resized.grant, Reason.RESIZED))
@@ -134,7 +135,10 @@ class Scheduler:
             self._drain(evict)
         for waiting in made.waiting:
             with self._cache.guard("workload", waiting.key):
-                self._wait(waiting)
+                entry, queued = self._cache.entries.of_workload(waiting.key), queues.entries.get(waiting.key)
+                if entry is not None:
+                    flavor = queued.refusal.flavor if queued is not None and queued.refusal is not None else ""
+                    self._refuse(entry, Refusal(waiting.reason, waiting.message, flavor=flavor))
         self._refuse_growth(made.refused_growth)
 
     def _fail(self, failed: Failed) -> None:
@@ -306,12 +310,6 @@ class Scheduler:
             self._writes.written(entry, observed)
 
     # --- refusals and lost slots -------------------------------------------------------------------------------------
-
-    def _wait(self, waiting: Waiting) -> None:
-        entry, queued = self._cache.entries.of_workload(waiting.key), self._cache.queues.entries.get(waiting.key)
-        if entry is not None:
-            flavor = queued.refusal.flavor if queued is not None and queued.refusal is not None else ""
-            self._refuse(entry, Refusal(waiting.reason, waiting.message, flavor=flavor))
 
     def _refuse_growth(self, looked_at: Collection[str]) -> None:
         """Say why those get no more pods who were looked at, or have not heard it; all may be thousands of texts."""

@@ -55,7 +55,13 @@ class Writes:
             # The lock first: one that waits for another write of its
             # workload must not take a place that others could use.
             async with entry.writes.lock, self._limit:
-                await self._to_its_end(entry, write)
+                self._begun.add(id(entry))
+                try:
+                    await write(entry)
+                finally:
+                    # Whatever it fails with: it is under way no more, or nothing would be decided for the entry again.
+                    if id(entry) in self._begun:
+                        self.written(entry, None)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             # With this workload alone: all others are served. What is stored is taken over from its events.
             self._cache.guard.failed("workload", entry.key, error)
@@ -66,15 +72,6 @@ class Writes:
         # One that failed is looked at after its own delay.
         if entry.failures <= failures:
             self._requeue(entry.id, entry.until_pods_come)
-
-    async def _to_its_end(self, entry: WorkloadEntry, write: Write) -> None:
-        """Whatever a write fails with: it is under way no more, or nothing would be decided for the entry again."""
-        self._begun.add(id(entry))
-        try:
-            await write(entry)
-        finally:
-            if id(entry) in self._begun:
-                self.written(entry, None)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: with what the API server has now, None where that is not known."""
@@ -104,7 +101,16 @@ class Writes:
             self._forget_assumed(entry, grows=grows)
             observed = news.found
         except KubeError as error:
-            self._failed(entry, error, grows=grows)
+            delay = backoff(entry.count_failure())
+            # Else the room that it gives back would have it tried again at once.
+            if entry.grant is not None:
+                self._cache.reservations.stop_wanting(entry)
+            self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
+            self._requeue(entry.id, delay)
+            log.warning("admission was not stored", workload=entry.key, error=str(error))
+            # The next look makes another one. The watch may be late, and the store have the one that is gone.
+            if isinstance(error, NotFound):
+                self._cache.workloads.found_gone(entry)
         else:
             # What was decided again while it was written is not undone by this answer, which is taken over as news.
             if self._stands(entry, grant, grows=grows):
@@ -134,16 +140,3 @@ class Writes:
             self._cache.admissions.end_growth(entry)
         else:
             self._cache.admissions.forget_assumed(entry, until)
-
-    def _failed(self, entry: WorkloadEntry, error: KubeError, *, grows: bool) -> None:
-        delay = backoff(entry.count_failure())
-        if entry.grant is not None:
-            self._cache.reservations.stop_wanting(
-                entry
-            )  # else the room that it gives back would have it tried again at once
-        self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
-        self._requeue(entry.id, delay)
-        log.warning("admission was not stored", workload=entry.key, error=str(error))
-        # The next look makes another one. The watch may be late, and the store have the one that is gone.
-        if isinstance(error, NotFound):
-            self._cache.workloads.found_gone(entry)

@@ -94,11 +94,11 @@ class FlavorStatus(msgspec.Struct):
         """Tell and write of one flavor; True where something was written. Raises KubeError."""
         name = seen.metadata.name
         found, odd = unlabeled(self.source.state, name), dict(troubles(self.source.state, name))
-        self._report_unlabeled(seen, found)
-        self._tell_odd(seen, odd)
+        self._report_troubles(seen, found, odd)
         try:
             flavor = await self._newest(seen)
-            status = changed(flavor, self._nodes(flavor), found, self.clock.now(), odd)
+            tree = self.source.state.tree(name)
+            status = changed(flavor, tree.size if tree is not None else 0, found, self.clock.now(), odd)
             if not status:
                 return False
             # Before the call: after an answer that is lost nobody knows what is stored.
@@ -123,11 +123,7 @@ class FlavorStatus(msgspec.Struct):
     async def _patch(self, name: str, body: dict[str, Any]) -> ResourceFlavor:
         return await self.client.patch(RESOURCE_FLAVORS, name, body=body, subresource="status", type=ResourceFlavor)
 
-    def _nodes(self, flavor: ResourceFlavor) -> int:
-        tree = self.source.state.tree(flavor.metadata.name)
-        return tree.size if tree is not None else 0
-
-    def _report_unlabeled(self, flavor: ResourceFlavor, found: tuple[Unlabeled, ...]) -> None:
+    def _report_troubles(self, flavor: ResourceFlavor, found: tuple[Unlabeled, ...], odd: dict[Reason, str]) -> None:
         name = flavor.metadata.name
         lacking = {one.node: one.missing for one in found[:MOST_TOLD]}
         for node, missing in lacking.items():
@@ -139,9 +135,6 @@ class FlavorStatus(msgspec.Struct):
         # A node that has its label is forgotten, and told again should it lose it.
         for key in [key for key in self._told if key[0] == name and key[1] not in lacking]:
             del self._told[key]
-
-    def _tell_odd(self, flavor: ResourceFlavor, odd: dict[Reason, str]) -> None:
-        name = flavor.metadata.name
         for reason, text in odd.items():
             if self._odd.get(name, {}).get(reason) != text:
                 regarding = reference(RESOURCE_FLAVORS, flavor)
@@ -174,21 +167,16 @@ def changed(
     wanted = {"nodes": nodes, "nodesMissingLabels": len(found)}
     status: dict[str, Any] = {name: value for name, value in wanted.items() if before.get(name) != value}
     existing = msgspec.convert(before.get("conditions") or (), _conditions)
-    merged = conditions.merge(existing, (_active(nodes, found, odd),), generation=flavor.metadata.generation, now=now)
+    lacking, text = in_words(found), f"{nodes} node{'s' if nodes > 1 else ''} can take pods"
+    active = WantedCondition(ACTIVE, True, Reason.READY, text)
+    if not nodes:
+        text = "; ".join(filter(None, ("no pod can be placed here", lacking)))
+        active = WantedCondition(ACTIVE, False, Reason.NO_NODES, text)
+    elif lacking or odd:
+        reason = Reason.MISSING_LEVEL_LABEL if lacking else next(iter(odd))
+        said = "; ".join(filter(None, (text, lacking, *odd.values())))
+        active = WantedCondition(ACTIVE, True, reason, conditions.shorten(said))
+    merged = conditions.merge(existing, (active,), generation=flavor.metadata.generation, now=now)
     if merged is not None:
         status["conditions"] = conditions.plain(merged)
     return status
-
-
-def _active(nodes: int, found: tuple[Unlabeled, ...], odd: Mapping[Reason, str]) -> WantedCondition:
-    lacking = in_words(found)
-    if not nodes:
-        return WantedCondition(
-            ACTIVE, False, Reason.NO_NODES, "; ".join(filter(None, ("no pod can be placed here", lacking)))
-        )
-    text = f"{nodes} node{'s' if nodes > 1 else ''} can take pods"
-    if lacking or odd:
-        reason = Reason.MISSING_LEVEL_LABEL if lacking else next(iter(odd))
-        said = "; ".join(filter(None, (text, lacking, *odd.values())))
-        return WantedCondition(ACTIVE, True, reason, conditions.shorten(said))
-    return WantedCondition(ACTIVE, True, Reason.READY, text)

@@ -89,30 +89,25 @@ class QueueStatusLoop(msgspec.Struct):
         took = self.clock.monotonic() - began
         pause = EVERY if self.idle() else BUSY
         self._written = {uid: at for uid, at in self._written.items() if began - at < BUSY}
-        errors = [
-            error
-            for one in wanted
-            if (one.urgent or began - self._written.get(one.id, -math.inf) >= pause)
-            and (error := await self._write(one)) is not None
-        ]
+        errors: list[KubeError] = []
+        for one in wanted:
+            if not one.urgent and began - self._written.get(one.id, -math.inf) < pause:
+                continue
+            # Before the call: a write that fails is not tried more often than one that succeeds.
+            self._written[one.id] = self.clock.monotonic()
+            meta, patch = one.queue.metadata, {"status": one.status}
+            try:
+                await self.client.patch(
+                    one.resource, meta.name, meta.namespace or None, body=patch, subresource="status"
+                )
+            except NotFound:
+                pass  # it was deleted meanwhile
+            except KubeError as error:
+                errors.append(error)
         if errors:
             log.warning("status of queues not written", queues=len(errors), first=str(errors[0]))
         # Looks take no more than this share of a core, however many queues there are.
         return max(AFTER_FAILURE if errors else TICK, took / MOST_OF_A_CORE)
-
-    async def _write(self, one: StatusPatch) -> KubeError | None:
-        meta = one.queue.metadata
-        # Before the call: a write that fails is not tried more often than one that succeeds.
-        self._written[one.id] = self.clock.monotonic()
-        try:
-            await self.client.patch(
-                one.resource, meta.name, meta.namespace or None, body={"status": one.status}, subresource="status"
-            )
-        except NotFound:
-            return None  # it was deleted meanwhile
-        except KubeError as error:
-            return error
-        return None
 
 
 def changes(source: Source, now: float) -> Iterator[StatusPatch]:

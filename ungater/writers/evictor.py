@@ -125,7 +125,9 @@ class Evictor:
         self._ending: set[str] = set()  # uids of pods that keep the finalizer of their Job until they have ended
         self._tries: dict[str, _Try] = {}  # by pod uid
         self._of: dict[str, set[str]] = {}  # workload -> its pods here
-        self._queue: TurnQueue[_Try | Pod] = TurnQueue(lambda one: _pod_of(one).metadata.namespace)
+        self._queue: TurnQueue[_Try | Pod] = TurnQueue(
+            lambda one: (one if isinstance(one, Pod) else one.pod).metadata.namespace
+        )
 
     async def run(self) -> None:
         """Evict what is asked for, for ever."""
@@ -141,9 +143,11 @@ class Evictor:
         ``why`` is for the pod's event and the log. ``overriding``: whatever budgets say. ``most_grace``: seconds that
         it has to stop at most; one that terminates already, and has longer, gets no more.
         """
-        meta = pod.metadata
+        meta, end = pod.metadata, moment(pod.metadata.deletion_timestamp)
+        # deletionTimestamp is when the grace period ends, not when the deletion was asked for.
+        lingers = most_grace is not None and end is not None and end - self._clock.now() > most_grace + SPARE
         # It is going: that is what was asked for.
-        if meta.deletion_timestamp is not None and not self._lingers(pod, most_grace):
+        if meta.deletion_timestamp is not None and not lingers:
             self._forget_pod(meta.uid)
             return
         found = self._tries.get(meta.uid)
@@ -160,12 +164,6 @@ class Evictor:
             return
         found.start_attempt(pod, why, most_grace)
         self._queue.put_nowait(found)
-
-    def _lingers(self, pod: Pod, most: int | None) -> bool:
-        """Whether a pod that terminates has more time left than it may have."""
-        # deletionTimestamp is when the grace period ends, not when the deletion was asked for.
-        end = moment(pod.metadata.deletion_timestamp)
-        return most is not None and end is not None and end - self._clock.now() > most + SPARE
 
     def follow_evicted(self, event: Event[Pod]) -> None:
         """A pod that was evicted may have ended: where it failed, its Job is not to count it."""
@@ -222,7 +220,11 @@ class Evictor:
                 self._guard.failed("pod", key(one.pod), error)
                 self._handle_refusal(one, KubeError(f"{type(error).__name__}: {error}"))
             else:
-                self._granted(one)
+                one.grant(self._clock.monotonic() + SEEN_AFTER)
+                self._metrics.evictor.labels("evicted").inc()
+                self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
+                log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
+                self._requeue(one.uid, SEEN_AFTER)
 
     async def _leave_out(self, pod: Pod) -> None:
         try:
@@ -287,19 +289,18 @@ class Evictor:
         except Conflict as error:
             raise _made_again(pod) from error
 
-    def _granted(self, one: _Try) -> None:
-        one.grant(self._clock.monotonic() + SEEN_AFTER)
-        self._metrics.evictor.labels("evicted").inc()
-        self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
-        log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
-        self._requeue(one.uid, SEEN_AFTER)
-
     def _handle_refusal(self, one: _Try, error: KubeError) -> None:
         now, meta = self._clock.monotonic(), one.pod.metadata
         delay = backoff(one.count_failure(), first=FIRST_DELAY, longest=LONGEST_DELAY)
-        budget = isinstance(error, TooManyRequests) or _several_budgets(error)
+        # It answers 500 where two budgets select one pod, which only an administrator can change.
+        several = isinstance(error, ServerError) and "more than one PodDisruptionBudget" in error.message
+        budget = isinstance(error, TooManyRequests) or several
         if budget:
-            text = not_now(one.pod, _text(error))
+            said = [str(error)]
+            if isinstance(error, ApiError):
+                causes = error.details.causes if error.details else ()
+                said = [error.message, *(cause.message for cause in causes if cause.message)]
+            text = not_now(one.pod, "; ".join(said))
             # One event for each time that a budget begins to refuse, however many attempts follow.
             if one.blocked is None:
                 self._recorder.event(reference(PODS, one.pod), "Warning", Reason.EVICTION_BLOCKED, "Evict", text)
@@ -315,10 +316,6 @@ class Evictor:
 def not_now(pod: Pod, why: str) -> str:
     """What people are told of a pod that a budget keeps."""
     return f"pod {pod.metadata.namespace}/{pod.metadata.name} cannot be evicted now: {why}"
-
-
-def _pod_of(one: _Try | Pod) -> Pod:
-    return one if isinstance(one, Pod) else one.pod
 
 
 def tracked(pod: Pod) -> bool:
@@ -342,15 +339,3 @@ async def count(client: Client, pod: Pod, *, counted: bool) -> None:
 
 def _made_again(pod: Pod) -> NotFound:
     return NotFound(404, "NotFound", f"pod {pod.metadata.namespace}/{pod.metadata.name} was made again")
-
-
-def _several_budgets(error: KubeError) -> bool:
-    """The Eviction API answers 500 where two budgets select one pod, which only an administrator can change."""
-    return isinstance(error, ServerError) and "more than one PodDisruptionBudget" in error.message
-
-
-def _text(error: KubeError) -> str:
-    if not isinstance(error, ApiError):
-        return str(error)
-    causes = error.details.causes if error.details else ()
-    return "; ".join([error.message, *(cause.message for cause in causes if cause.message)])

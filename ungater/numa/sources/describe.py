@@ -15,8 +15,6 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from engine.kubelet.devices.links import LinkGraph
-from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.machine import HUGEPAGES, MEMORY, Layout, Machine, Scope, State, TopologyPolicy
 from kube import objects
 from kube.links import XPU_RESOURCE
@@ -140,22 +138,19 @@ def _differences(full: Layout, part: Layout) -> Iterator[str]:
         one, other = getattr(full.kubelet, what), getattr(part.kubelet, what)
         if one != other:
             yield f"Topology Manager {what}: FlexTopo has {one}, NodeResourceTopology has {other}"
-    found = [text for zone in set(ours) & set(theirs) for text in _amounts(full, part, zone)]
+    mine, others = _rows(full, full.allocatable), _rows(part, part.allocatable)
+    found: list[str] = []
+    for zone in set(ours) & set(theirs):
+        for resource in mine[zone].keys() & others[zone].keys():
+            one, other = mine[zone][resource], others[zone][resource]
+            memory = resource == MEMORY or resource.startswith(HUGEPAGES)
+            slack = max(one, other) // _MEMORY_SLACK if memory else 0
+            if abs(one - other) > slack:
+                what = f"allocatable {resource} of zone {zone}"
+                found.append(f"{what}: FlexTopo has {one}, NodeResourceTopology has {other}")
     yield from sorted(found)[:MOST]
     if len(found) > MOST:
         yield f"and {len(found) - MOST} more"
-
-
-def _amounts(full: Layout, part: Layout, zone: int) -> Iterator[str]:
-    one, other = _rows(full, full.allocatable)[zone], _rows(part, part.allocatable)[zone]
-    for resource in one.keys() & other.keys():
-        memory = resource == MEMORY or resource.startswith(HUGEPAGES)
-        slack = max(one[resource], other[resource]) // _MEMORY_SLACK if memory else 0
-        if abs(one[resource] - other[resource]) > slack:
-            yield (
-                f"allocatable {resource} of zone {zone}: FlexTopo has {one[resource]}, NodeResourceTopology has "
-                f"{other[resource]}"
-            )
 
 
 def _rows(layout: Layout, table: tuple[tuple[int, ...], ...]) -> dict[int, dict[str, int]]:
@@ -191,6 +186,8 @@ def _safer(full: Machine, part: Machine) -> Machine | None:
         static_cpu=ours.kubelet.static_cpu or theirs.kubelet.static_cpu,
         static_memory=ours.kubelet.static_memory or theirs.kubelet.static_memory,
     )
+    chosen = dict(zip(theirs.resources, theirs.links, strict=False))
+    links = tuple(chosen.get(name) for name in resources)  # how devices are chosen
     layout = Layout(
         # Amounts alone: single CPUs are not to be foreseen by a picture that may be wrong.
         zones=tuple(msgspec.structs.replace(zone, cores=(), uncore=()) for zone in zones),
@@ -199,17 +196,10 @@ def _safer(full: Machine, part: Machine) -> Machine | None:
         allocatable=least(ours.allocatable, theirs.allocatable),
         kubelet=kubelet,
         threads=ours.threads,
-        links=_links(theirs, resources),
+        links=links if any(each is not None for each in links) else (),
         ignored=ours.ignored,
     )
     return Machine(node=full.node, layout=layout, state=State(free=least(full.state.free, part.state.free)))
-
-
-def _links(layout: Layout, resources: tuple[str, ...]) -> tuple[LinkGraph | XpuBoard | None, ...]:
-    """How devices are chosen, for other resources; () where nothing is known of any."""
-    known = dict(zip(layout.resources, layout.links, strict=False))
-    found = tuple(known.get(name) for name in resources)
-    return found if any(each is not None for each in found) else ()
 
 
 def _join_numbers(zones: list[int]) -> str:

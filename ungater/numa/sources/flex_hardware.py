@@ -1,7 +1,7 @@
 """The hardware in a FlexTopo's graph, by NUMA zone (`crds.graph` has its words)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -32,26 +32,20 @@ class FlexHardware(msgspec.Struct):
         socket = self.sockets.get(zone, 0)
         # One core whose cache is not told is enough: which caches are shared cannot be counted then.
         whole = all(l3 >= 0 for _, l3 in cores)
+        sharing = Counter[int]()
+        for here in self.cores.values():
+            for threads, l3 in here:
+                sharing[l3] += len(threads)
+        # Of a cache that as many CPUs share as the zone has, the kubelet hears nothing (cAdvisor's addCacheInfo keeps
+        # that for the zone), and takes the socket for it (its getUncoreCacheID).
+        caches = [socket if sharing[l3] == len(cores) * len(threads) else l3 for threads, l3 in cores]
         return Zone(
             id=zone,
             socket=socket,
             distances=tuple(distances[other] for other in self.zones) if set(distances) >= set(self.zones) else (),
             cores=tuple(threads for threads, _ in cores),
-            uncore=tuple(self._caches(cores, socket)) if whole else (),
+            uncore=tuple(caches) if whole else (),
         )
-
-    def _caches(self, cores: list[tuple[tuple[int, ...], int]], socket: int) -> Iterator[int]:
-        """The cache of each of a zone's cores, as the kubelet has it.
-
-        Of one that as many CPUs share as the zone has it hears nothing (cAdvisor's addCacheInfo keeps that for the
-        zone), and takes the socket for it (its getUncoreCacheID).
-        """
-        sharing = Counter[int]()
-        for here in self.cores.values():
-            for threads, l3 in here:
-                sharing[l3] += len(threads)
-        for threads, l3 in cores:
-            yield socket if sharing[l3] == len(cores) * len(threads) else l3
 
 
 def hardware_of(spec: FlexTopoSpec, problems: Problems) -> FlexHardware:

@@ -214,7 +214,10 @@ def _memory(read: _Reading) -> tuple[MemoryCells, ...] | None:
 
 def _read_devices(read: _Reading) -> dict[str, list[PluginDevice]]:
     """Devices of each resource in their order."""
-    indexes, zones = _indexes(read.topo), read.hardware.zones
+    zones, gpus = read.hardware.zones, [one for one in read.topo.spec.nodes or () if one.type == graph.GPU]
+    told = [gpu.attributes or {} for gpu in gpus]
+    # The driver's index of each GPU by its uuid.
+    indexes = {gpu["uuid"]: int(gpu["index"]) for gpu in told if "uuid" in gpu and gpu.get("index", "").isdecimal()}
     found: dict[str, list[PluginDevice]] = {}
     for at, wire in enumerate(read.status.devices or ()):
         for place, device in enumerate(wire.devices or ()):
@@ -232,12 +235,6 @@ def _read_devices(read: _Reading) -> dict[str, list[PluginDevice]]:
                 free = sum(device.used_by is None for device in healthy)
                 read.columns.put(wire.resource, zone, (len(here), len(healthy), free))
     return found
-
-
-def _indexes(topo: FlexTopo) -> dict[str, int]:
-    """The driver's index of each GPU by its uuid."""
-    gpus = [part.attributes or {} for part in topo.spec.nodes or () if part.type == graph.GPU]
-    return {gpu["uuid"]: int(gpu["index"]) for gpu in gpus if "uuid" in gpu and gpu.get("index", "").isdecimal()}
 
 
 def _links(

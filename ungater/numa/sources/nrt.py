@@ -88,7 +88,8 @@ def machine_of(
         links=_links(resources, table, tuple(zones), spec, annotations, problems, xpus),
         ignored=ignored,
     )
-    return Machine(node=nrt.metadata.name, layout=layout, state=State(free=_column(table, 2)))
+    free = tuple(tuple(each[2] for each in row) for row in table)
+    return Machine(node=nrt.metadata.name, layout=layout, state=State(free=free))
 
 
 def _links(  # noqa: PLR0917
@@ -107,10 +108,6 @@ def _links(  # noqa: PLR0917
         problems.add_problems(links.problems)
         found.append(links.found)
     return tuple(found) if any(each is not None for each in found) else ()
-
-
-def _column(table: list[list[Amounts3]], which: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(each[which] for each in row) for row in table)
 
 
 def _zones_by_kubelet_id(nrt: NodeResourceTopology, problems: Problems) -> dict[int, tuple[int, TopologyZone]]:
