@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from engine.model import Amounts
+from engine.reservation_key import HolderKey
 from kube import objects
 from kube.objects import Pod, controller_of
 from ungater.cache.cache import Cache
@@ -98,11 +99,11 @@ def _add_slots(cache: Cache, found: dict[str, ClusterHolder], wanted: frozenset[
                 # Only slots that no pod has claimed: the pods were counted above.
                 left = cache.state.unclaimed_on(key, name, node) if node in wanted else 0
                 if left and entry is not None:
-                    holder = found.setdefault(key, of_entry(cache, entry))
+                    holder = found.setdefault(entry.key, of_entry(cache, entry))
                     holder.add_slots(left, assignment.requests)
 
 
-def _nodes(cache: Cache, key: str, pod_set: str) -> Iterator[str]:
+def _nodes(cache: Cache, key: HolderKey, pod_set: str) -> Iterator[str]:
     assignment = cache.state.workloads[key][pod_set]
     for piece in assignment.slices:
         for name, _ in piece.nodes:

@@ -15,6 +15,7 @@ from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy, TopologyRequest
 from engine.quantity import parse
+from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 from kube import objects
 from kube.client import Client
@@ -27,7 +28,7 @@ from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FL
 from kube.workloads import PodSetAssignment, Workload, WorkloadPodSet
 from queueing import model
 from queueing.model import Quantities, Rules
-from queueing.queues.entry import AssumedAdmission, growth_of
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
@@ -143,7 +144,9 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload],
         nomination = one.status.nomination
         if one.status.admission is not None and nomination is not None:  # it is to grow
             more = _granted(grant.queue, nomination.pod_set_assignments)
-            workload = msgspec.structs.replace(_workload_for_order(one), key=growth_of(objects.key(one)))
+            workload = msgspec.structs.replace(
+                _workload_for_order(one), key=ReservationKey.for_growth(objects.key(one))
+            )
             hold_growth(state, queues, workload, more, _victims(one), {})
 
 

@@ -1,7 +1,7 @@
 """What an admitted workload is to get for more of its pods, once victims are gone.
 
 Rules
-- It is held under a name of its own (`queueing.queues.entry.growth_of`), as a nominated workload holds what it is to
+- It is held under a key of its own (`ReservationKey.for_growth`), as a nominated workload holds what it is to
   get: the workload itself stays admitted, with all that follows from that.
 - It ends with what its workload holds (`Queues.release_workload`), or where that wants fewer pods.
 """
@@ -9,8 +9,9 @@ Rules
 from collections.abc import Iterable, Mapping
 
 from engine.cluster.state import ClusterState
+from engine.reservation_key import HolderKey, workload_of
 from queueing.model import Workload, order, shape
-from queueing.queues.entry import AssumedAdmission, Entry, base_of
+from queueing.queues.entry import AssumedAdmission, Entry
 from queueing.queues.eviction_units import Path
 from queueing.queues.queues import Queues
 
@@ -20,16 +21,16 @@ def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
     queues: Queues,
     more: Workload,
     grant: AssumedAdmission,
-    nominated: Iterable[str],
-    parts: Mapping[str, tuple[Path, ...]],
+    nominated: Iterable[HolderKey],
+    parts: Mapping[HolderKey, tuple[Path, ...]],
     *,
     stored: bool = False,
 ) -> None:
     """Hold what more pods of an admitted workload are to get. The last arguments are those of `Queues.grant`.
 
-    ``more``: those pods alone, as a workload of the name that `growth_of` gives.
+    ``more``: those pods alone, as a workload of the key that `ReservationKey.for_growth` gives.
     """
-    base = base_of(more.key)
+    base = workload_of(more.key)
     entry = queues.entries[more.key] = Entry(more, order(more), shape(more), 0.0)
     # Through the holders and not ``Queues.grant``: growth is in no line, and gets no message about why it waits.
     queues.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)

@@ -14,6 +14,7 @@ import structlog
 from clock import Clock
 from crds.constants import Keys
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, workload_of
 from kube.client import Client
 from kube.errors import Forbidden, Invalid
 from kube.events import EventRecorder
@@ -22,8 +23,7 @@ from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
 from queueing.cycle.cycle import Waiting
-from queueing.queues.entry import AssumedAdmission, base_of, growth_of, is_growth
-from queueing.queues.eviction_units import pod_unit
+from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.executor import messages
 from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
@@ -291,9 +291,11 @@ class Lifecycle:
         # others make room for: whose pods they are tells which.
         theirs = [pod for pod, _ in evict.pods if pod.metadata.uid not in entry.pods]  # that no queue admitted
         if theirs or entry.key in queues.nominated:
-            preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.nominated]
+            preemptors = [
+                name for name in (entry.key, ReservationKey.for_growth(entry.key)) if name in queues.nominated
+            ]
             for pod in theirs:
-                queues.spare_until(pod_unit(key(pod)), until)
+                queues.spare_until(ReservationKey.for_pod(key(pod)), until)
         else:
             preemptors = self._cache.reservations.preemptors_of(entry.key)
             queues.spare_until(entry.key, until)
@@ -323,10 +325,10 @@ class Lifecycle:
         self._requeue(entry.id, self._patience - waited)
         return None
 
-    def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
+    def _given_up(self, victim: str, preemptors: Iterable[HolderKey], why: str) -> None:
         """A budget refused for too long: who waits for it makes another plan."""
         for name in preemptors:
-            base, grows = base_of(name), is_growth(name)
+            base, grows = workload_of(name), role_of(name) is Role.GROWTH
             other = self._cache.entries.of_workload(base)
             if other is not None:
                 (self._cache.admissions.end_growth if grows else self._cache.admissions.forget_assumed)(other)

@@ -9,6 +9,7 @@ import msgspec
 from engine.cluster.levels import domain_in_words, word_of
 from engine.model import PODS, Amounts
 from engine.preemption.model import Strategy
+from engine.reservation_key import HolderKey
 from ungater.model.job_view import MAIN
 from ungater.model.pod_slots import PodSetSlots
 
@@ -102,7 +103,7 @@ class Nomination(msgspec.Struct, frozen=True):
     """
 
     admission: Admission
-    victims: Mapping[str, str]
-    priorities: Mapping[str, int] = msgspec.field(default_factory=dict)
-    domains: Mapping[str, tuple[tuple[str, ...], ...]] = msgspec.field(default_factory=dict)
+    victims: Mapping[HolderKey, str]
+    priorities: Mapping[HolderKey, int] = msgspec.field(default_factory=dict)
+    domains: Mapping[HolderKey, tuple[tuple[str, ...], ...]] = msgspec.field(default_factory=dict)
     strategy: str = Strategy.LEAST_PRIORITY

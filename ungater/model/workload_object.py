@@ -13,9 +13,9 @@ from crds import assignment as stored
 from crds.constants import COPY_OF, HELD, MOVE_TO
 from engine.preemption.model import Strategy
 from engine.quantity import format_quantity, parse
+from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, workload_of
 from kube.objects import Condition, Object, Struct
 from queueing import lifecycle
-from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
 from ungater.model.admission import Admission, Nomination, PodSetAssignment
 from ungater.model.conditions import moment, plain, timestamp
 from ungater.model.job_view import MAIN
@@ -73,10 +73,10 @@ class StoredVictim(Struct, frozen=True):
     domains: tuple[tuple[str, ...], ...] = ()
 
     @property
-    def key(self) -> str:
+    def key(self) -> HolderKey:
         """As queueing names it."""
         name = f"{self.namespace}/{self.name}"
-        return pod_unit(name) if self.kind == "Pod" else name
+        return ReservationKey.for_pod(name) if self.kind == "Pod" else name
 
 
 class StoredNomination(Struct, frozen=True):
@@ -276,9 +276,14 @@ def nomination_patch(
     return {"metadata": {"resourceVersion": observed.resource_version}, "status": status}
 
 
-def _victim(nomination: Nomination, key: str, uid: str) -> dict[str, Any]:
-    namespace, _, name = pod_of(key).partition("/")
-    about = {"kind": "Pod" if is_pod(key) else "Workload", "namespace": namespace, "name": name, "uid": uid}
+def _victim(nomination: Nomination, key: HolderKey, uid: str) -> dict[str, Any]:
+    namespace, _, name = workload_of(key).partition("/")
+    about = {
+        "kind": "Pod" if role_of(key) is Role.POD else "Workload",
+        "namespace": namespace,
+        "name": name,
+        "uid": uid,
+    }
     domains = nomination.domains.get(key)
     told = {"domains": [list(domain) for domain in domains]} if domains else {}
     return {**about, "priority": nomination.priorities.get(key, 0), **told}
