@@ -24,6 +24,7 @@ from benchmarks.harness import report
 from benchmarks.harness.goals import GOALS
 from engine.cluster.state import ClusterState
 from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet, Policy, TopologyRequest
+from engine.reservation_key import order_of
 from queueing.cycle.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,
@@ -140,7 +141,7 @@ class Busy:
         watch, freeing = Stopwatch(), []
         admitted = 0
         for _ in range(TURNS):
-            holding = sorted(self.queues.holders.keys())
+            holding = sorted(self.queues.holders.keys(), key=order_of)
             begin = time.process_time_ns()
             for key in self.dice.sample(holding, min(ends, len(holding))):
                 self.queues.remove_workload(self.state, key)

@@ -355,7 +355,7 @@ def _victims(cache: Cache, outcome: DryRunOutcome) -> Iterator[VictimView]:
         entry = cache.entries.of_workload(victim.key)
         job = f"{entry.job.namespace}/{entry.job.kind.lower()}/{entry.job.name}" if entry is not None else ""
         title = cache.queues.title_of(victim.key)
-        yield VictimView(victim.key, job, victim.priority, str(victim.reason), title)
+        yield VictimView(str(victim.key), job, victim.priority, str(victim.reason), title)
 
 
 # --- for people ----------------------------------------------------------------------------------------------------

@@ -8,5 +8,6 @@
 4. `Placement` or `Refusal` goes out (`results`); a refusal has one of `reasons` and says how close it came.
 5. The caller reserves the placement. The state is transactional, so a what-if begins, tries and rolls back.
 
-`preemption` finds victims for one pod on one of many nodes. `arrays`, `latest` and `quantity` are tools.
+`preemption` finds victims for one pod on one of many nodes. `reservation_key` says under which keys room and quota are
+held. `arrays`, `latest` and `quantity` are tools.
 """

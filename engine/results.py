@@ -5,6 +5,7 @@ import msgspec
 from engine.cluster.assignment import Assignment
 from engine.model import PodSet
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class WorkloadRequest(msgspec.Struct, frozen=True):
     below the requested level, in cells (about a nanosecond each; 2,000,000 finds most of what there is to find).
     """
 
-    key: str
+    key: HolderKey
     pod_sets: tuple[PodSet, ...]
     flavors: tuple[str, ...] = ()
     effort: int = 0

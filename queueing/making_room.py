@@ -24,6 +24,7 @@ from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.relocate import away, off, relocate
 from engine.placement.upper_bounds import UpperBounds
+from engine.reservation_key import ReservationKey, order_of, workload_of
 from engine.results import Refusal
 from queueing.moves import MoveRules, instead, relocated
 from queueing.queues.claim import BackfillReservation
@@ -175,8 +176,8 @@ class _Domains:
         for domain in possible[np.argsort(short[possible], kind="stable")][:DOMAINS].tolist():
             owners = self._fewest(outlook.span(domain), int(short[domain]))
             if owners:
-                ordered = sorted(owners, key=lambda owner: (-self._sizes[owner], self._keys[owner]))
-                yield self._size(ordered), [self._keys[owner] for owner in ordered]
+                ordered = sorted(owners, key=lambda owner: (-self._sizes[owner], order_of(self._keys[owner])))
+                yield self._size(ordered), [workload_of(self._keys[owner]) for owner in ordered]
 
     def _fewest(self, span: range, short: int) -> set[int]:
         """Those who go from one domain, so that so many pods more fit; none where that is too much."""
@@ -212,7 +213,8 @@ class _Domains:
 
     def _goes(self, owner: int) -> bool:
         if owner not in self._known:
-            self._known[owner] = self._asks(self._keys[owner]) is not None
+            key = self._keys[owner]
+            self._known[owner] = isinstance(key, str) and self._asks(key) is not None
         return self._known[owner]
 
 
@@ -252,17 +254,14 @@ def _moved_grants(
             found[key] = other
             # The new places are held before the next one looks for its own, or two would go to the same node.
             state.reserve(key, other.assignments)
-            state.reserve(_leaving(key), slots_removed(grant.assignments, other.assignments))  # until its pods are gone
-        state.release_all([_leaving(key) for key in found])
+            # Until its pods are gone.
+            state.reserve(ReservationKey.for_leaving(key), slots_removed(grant.assignments, other.assignments))
+        state.release_all([ReservationKey.for_leaving(key) for key in found])
         there = {key: known[key] for key in found}
         # The last word is a placement: moved workloads may have taken what the claimant counts on.
         return found if found and _wanted_nodes(state, claim, there, moved=True) else {}
     finally:
         state.rollback(checkpoint)
-
-
-def _leaving(key: str) -> str:
-    return f"{key}\0leaves"
 
 
 def _wanted_nodes(

@@ -16,6 +16,7 @@ from engine.cluster.natural_order import NaturalKey, natural
 from engine.model import Amounts, LabelRequirement, PodSet, Taint, Toleration
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.preemption.model import Strategy
+from engine.reservation_key import HolderKey, workload_of
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
 
@@ -179,7 +180,7 @@ class Workload(_Struct, frozen=True):
     revisions of its Deployment. ``owner``: the kind and name of the object that people know it by, for messages.
     """
 
-    key: str
+    key: HolderKey  # under which it holds room and quota
     namespace: str
     queue: str  # the LocalQueue
     pod_sets: tuple[PodSet, ...]
@@ -200,7 +201,12 @@ class Workload(_Struct, frozen=True):
     @property
     def title(self) -> str:
         """What people are told that it is: ``Job team-a/train``."""
-        return self.owner or self.key
+        return self.owner or str(self.key)
+
+    @property
+    def base(self) -> str:
+        """The workload itself, where this is more of its pods."""
+        return workload_of(self.key)
 
     @property
     def outranks(self) -> int:
@@ -261,7 +267,7 @@ Rank = tuple[float, bool, Order]  # the share of a queue, whether it borrows, th
 
 def order(workload: Workload) -> Order:
     """Who goes first in a queue: high priority, then early, then by row and key."""
-    return Order(-workload.priority, workload.created, workload.row, natural(workload.key), workload.key)
+    return Order(-workload.priority, workload.created, workload.row, natural(str(workload.key)), workload.base)
 
 
 # Suffixes: these labels exist with prefixes (batch.kubernetes.io, jobset.sigs.k8s.io) and without one.

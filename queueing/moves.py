@@ -18,8 +18,9 @@ import msgspec
 
 from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.state import ClusterState
+from engine.reservation_key import HolderKey, ReservationKey
 from engine.results import Refusal
-from queueing.queues.entry import AssumedAdmission, Phase, growth_of
+from queueing.queues.entry import AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 
 LOOK: Final = 5.0  # seconds between two looks at who may be moved
@@ -165,7 +166,7 @@ class MoveTurns:
         """One is to be looked at as if it never was."""
         self._tried.pop(key, None)
 
-    def keep_known(self, known: Container[str]) -> None:
+    def keep_known(self, known: Container[HolderKey]) -> None:
         """Forget all others: they are gone."""
         self._tried = {key: seen for key, seen in self._tried.items() if key in known}
 
@@ -217,7 +218,8 @@ def relocated(
                 continue
             others = [part for part in state.assignments(key).values() if part.pod_set != name]
             state.reserve(key, [*others, found])
-            state.reserve(f"{key}\0moves{number}", slots_removed([held], [found]))  # taken until its pods are gone
+            # Taken until its pods are gone.
+            state.reserve(ReservationKey.for_leaving(key, str(number)), slots_removed([held], [found]))
             changed = True
         now = state.assignments(key)
         parts = tuple([now[name] for name in grant.counts if name in now])
@@ -240,7 +242,7 @@ def why_not_moved(queues: Queues, key: str) -> str:
         (entry is None or entry.phase is not Phase.ADMITTED or entry.grant is None, "it is not admitted"),
         (key in queues.holders.non_preemptible, "it is non-preemptible"),
         (key in queues.holders.evicting or key in queues.holders.losing, "it is being evicted, in whole or in part"),
-        (key in queues.growing or growth_of(key) in queues.entries, "it wants more pods"),
+        (key in queues.growing or ReservationKey.for_growth(key) in queues.entries, "it wants more pods"),
         (key in queues.fresh or key in queues.storing, "its admission is being stored"),
         (key in queues.spared, "a PodDisruptionBudget refused to let its pods go a short time ago"),
     )

@@ -19,9 +19,9 @@ import msgspec
 
 from engine.quantity import format_quantity
 from engine.reasons import Reason
+from engine.reservation_key import Role, role_of
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
-from queueing.queues.entry import HOLDING, Phase, is_growth
-from queueing.queues.eviction_units import is_orphan
+from queueing.queues.entry import HOLDING, Phase
 from queueing.queues.queues import Queues
 
 INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
@@ -94,7 +94,7 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
         for standing in (behind, ahead):
             if standing is None:
                 continue
-            if is_growth(key):  # more of a workload that is counted by itself
+            if role_of(key) is Role.GROWTH:  # more of a workload that is counted by itself
                 standing.add_reserved(entry.grant.amounts if entry.grant is not None else {}, settled=False)
                 continue
             if entry.phase is not Phase.ADMITTED:
@@ -104,7 +104,7 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
                 settled = entry.phase is Phase.ADMITTED and key not in unchecked
                 standing.count_reserving(entry.grant.amounts, settled=settled)
     for unit, held in queues.quotas.held.items():
-        if is_orphan(unit) and (standing := cluster.get(held.queue)) is not None:
+        if role_of(unit) is Role.ORPHAN and (standing := cluster.get(held.queue)) is not None:
             standing.add_reserved(held.amounts, settled=True)
     return Standings(cluster, local)
 

@@ -28,10 +28,11 @@ from engine.cluster.tree import Path, Tree
 from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.place import place
 from engine.placement.relocate import off
+from engine.reservation_key import HolderKey, ReservationKey, order_of
 from engine.results import Refusal, WorkloadRequest
 
 ALL_SETS: Final = 8  # up to so many domains that could be emptied, every set of them is tried
-CLOSED: Final = "\0closed"
+CLOSED: Final = ReservationKey.for_trial("", "closed")
 Mask = NDArray[np.bool_]
 
 
@@ -98,10 +99,10 @@ class _Search:
         self.leaf = {name: at for at, name in enumerate(self.tree.names)}
         self.owner = self.tree.owners[self.rank]
 
-    def pods_by_node(self, workload: str) -> dict[str, int]:
-        """Where a workload is: node -> pods."""
+    def pods_by_node(self, key: HolderKey) -> dict[str, int]:
+        """Where a workload, or what is held beside one, is: node -> pods."""
         found: dict[str, int] = {}
-        for part in self.state.assignments(workload).values():
+        for part in self.state.assignments(key).values():
             for piece in part.slices:
                 for name, count in piece.nodes:
                     found[name] = found.get(name, 0) + count
@@ -115,9 +116,9 @@ class _Search:
     def whole_mask(self) -> Mask:
         """Which domains are whole now."""
         used: Mask = self.stays.copy()
-        for workload in self.state.workloads:
-            if not workload.startswith(CLOSED):
-                used[[self.leaf[name] for name in self.pods_by_node(workload) if name in self.leaf]] = True
+        for key in self.state.workloads:
+            if key != CLOSED:
+                used[[self.leaf[name] for name in self.pods_by_node(key) if name in self.leaf]] = True
         found: Mask = ~np.logical_or.reduceat(used, self.tree.bounds[self.rank][:-1])
         return found
 
@@ -125,12 +126,13 @@ class _Search:
         """Domain -> who is there, for domains that only movable workloads keep from being whole."""
         found: dict[int, list[str]] = {}
         barred = {int(domain) for domain in self.owner[self.stays]}
-        for workload in sorted(self.state.workloads):
-            domains = {int(self.owner[self.leaf[name]]) for name in self.pods_by_node(workload) if name in self.leaf}
-            if workload not in self.movable:
+        for key in sorted(self.state.workloads, key=order_of):
+            domains = {int(self.owner[self.leaf[name]]) for name in self.pods_by_node(key) if name in self.leaf}
+            if isinstance(key, ReservationKey) or key not in self.movable:
                 barred |= domains
+                continue
             for domain in domains:
-                found.setdefault(domain, []).append(workload)
+                found.setdefault(domain, []).append(key)
         return {domain: names for domain, names in found.items() if domain not in barred}
 
     def empty(self, domains: Collection[int], workloads: Collection[str], whole: Mask) -> DefragStep | None:
@@ -183,7 +185,7 @@ class _Search:
         if len(leaves):
             topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
             # Every pod takes one of `pods` on its node, so a node without any left is closed to all.
-            pods = PodSet(name=CLOSED, count=int(free.sum()), requests={PODS: 1}, topology=topology)
+            pods = PodSet(name="closed", count=int(free.sum()), requests={PODS: 1}, topology=topology)
             self.state.reserve(CLOSED, [Assignment.packed(pods, self.tree, leaves, free, int(free.sum()))])
 
     def take_best_step(self, tried: set[int]) -> DefragStep | None:

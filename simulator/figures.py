@@ -58,7 +58,9 @@ def _sent_blindly(cluster: SaturatedCluster, name: str, of: InstanceClass, wante
     """The same by amounts and priority alone."""
     found = priority_only(cluster.rooms(), wanted)
     return (
-        None if found is None else cluster.send_instance(name, of, found[0].node, [victim.key for victim in found[1]])
+        None
+        if found is None
+        else cluster.send_instance(name, of, found[0].node, [str(victim.key) for victim in found[1]])
     )
 
 

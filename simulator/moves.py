@@ -153,7 +153,7 @@ def _move_together(state: ClusterState, entry: Entry) -> AssumedAdmission | None
     """Fewer domains for pod sets that prefer a level and are spread; None where there is no room."""
     if entry.grant is None:
         return None
-    key = entry.workload.key
+    key = entry.workload.base
     if _as_one(entry.workload.pod_sets):
         held = state.assignments(key)
         every = gather_all(state, key, [sized(entry, part.levels, name, part.count) for name, part in held.items()])

@@ -183,7 +183,7 @@ def options(rooms: Sequence[NodeRoom], of: InstanceClass) -> Iterator[Option]:
     for machine, room in enumerate(rooms):
         for some in combinations(room.victims, of.gpus):
             if sum(victim.requests[GPU] for victim in some) == of.gpus:
-                names = tuple(victim.key for victim in some)
+                names = tuple(str(victim.key) for victim in some)
                 yield Option(machine, names, one_socket(RTX_4090, room, of, some))
 
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from engine.reservation_key import workload_of
 from queueing.cycle import elastic
 from queueing.cycle.cycle import Decisions, cycle
 from queueing.moves import MoveRules
@@ -254,9 +255,9 @@ class Simulation:
         for planned in made.preempting:
             for victim in planned.victims:
                 if victim.domains:
-                    self._take_slices(self.tracks[victim.key], victim.domains)
+                    self._take_slices(self.tracks[workload_of(victim.key)], victim.domains)
                 else:
-                    self._evict(self.tracks[victim.key])
+                    self._evict(self.tracks[workload_of(victim.key)])
         for drained in made.evict:
             self._evict(self.tracks[drained.key])
         for waits in (*made.waiting, *made.given_up):

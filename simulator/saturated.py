@@ -27,6 +27,7 @@ from simulator.world.kubelets import Kubelets
 
 FLAVOR: Final = "servers"
 MAIN: Final = "main"
+PREEMPTOR: Final = "preemptor"  # in no namespace, so it is no instance
 ANYWHERE: Final = TopologyRequest(policy=Policy.UNCONSTRAINED)
 ONE_NODE: Final = TopologyRequest(policy=Policy.REQUIRED, level=HOSTNAME_LABEL)
 
@@ -143,8 +144,8 @@ class SaturatedCluster:
 
     def _bind(self, workload: Workload, pod: str, node: str) -> None:
         """A pod of it is on a node whose kubelet took it, and the node says what it holds."""
-        self._classes[pod] = self._asked[workload.key]
-        self._pods.setdefault(workload.key, []).append(pod)
+        self._classes[pod] = self._asked[workload.base]
+        self._pods.setdefault(workload.base, []).append(pod)
         (pod_set,), held = workload.pod_sets, self.kubelets.placement_of_pod(node, pod)
         self.state.set_pod(
             Pod(
@@ -152,33 +153,36 @@ class SaturatedCluster:
                 node=node,
                 requests=pod_set.requests,
                 namespace=NAMESPACE,
-                claim=(workload.key, MAIN),
+                claim=(workload.base, MAIN),
                 shape=pod_set.shape,
                 placement=held,
                 observed=held is not None,
             )
         )
-        self.queues.bind(pod, workload.key)
+        self.queues.bind(pod, workload.base)
 
     # -- one more ---------------------------------------------------------------------------------------------
 
     def plan(
         self,
-        name: str,
+        name: str | None,
         of: InstanceClass,
         *,
         topology: TopologyRequest = ANYWHERE,
         wish: TopologyPolicy = TopologyPolicy.NONE,
     ) -> Preempting | Admitted | None:
-        """Submit one more instance and have a cycle decide; None where it has to wait, and is forgotten."""
-        workload = self._workload(_key(name), of, topology, wish)
+        """Submit one more instance and have a cycle decide; None where it has to wait, and is forgotten.
+
+        ``name``: None where instances may have any name; it is only asked for then.
+        """
+        workload = self._workload(PREEMPTOR if name is None else _key(name), of, topology, wish)
         self.queues.submit(workload, 0.0)
         made = cycle(self.state, self.queues, 0.0)
         decisions: list[Preempting | Admitted] = [*made.preempting, *made.admitted]
         for decided in decisions:
-            if decided.key == workload.key:
+            if decided.key == workload.base:
                 return decided
-        self._forget_workload(workload.key)
+        self._forget_workload(workload.base)
         return None
 
     def withdraw(self, decided: Preempting | Admitted) -> None:
@@ -190,20 +194,20 @@ class SaturatedCluster:
         victims = decided.victims if isinstance(decided, Preempting) else ()
         if victims:
             for victim in victims:
-                self.end_workload(victim.key)
+                self.end_workload(str(victim.key))
             made = cycle(self.state, self.queues, 0.0)
             got = {one.key for one in made.admitted} | {one.key for one in made.resized}
             assert decided.key in got  # noqa: S101  (all its victims are gone)
         node = node_of(decided)
         workload = self.queues.entries[decided.key].workload
         # A service has pods already, so one more needs a name of its own.
-        pod = f"{workload.key}-{self._number}" if workload.key in self._pods else workload.key
+        pod = f"{workload.base}-{self._number}" if workload.base in self._pods else workload.base
         refused = self.kubelets.admit_arrival(node, pod, workload.pod_sets[0].shape)
         if not refused:
             self._bind(workload, pod, node)
         # A service stays though its new pod was refused, because its other pods run.
-        elif workload.key not in self._pods:
-            self._forget_workload(workload.key)
+        elif workload.base not in self._pods:
+            self._forget_workload(workload.base)
         self._report(node)
         names = victims_of(decided)
         priorities = tuple(victim.priority for victim in victims)
@@ -292,7 +296,7 @@ def node_of(decided: Preempting | Admitted) -> str:
 def victims_of(decided: Preempting | Admitted) -> tuple[str, ...]:
     """The instances that are to go for it."""
     found = decided.victims if isinstance(decided, Preempting) else ()
-    return tuple(victim.key.removeprefix(_key("")) for victim in found)
+    return tuple(str(victim.key).removeprefix(_key("")) for victim in found)
 
 
 def _service(of: InstanceClass) -> str:

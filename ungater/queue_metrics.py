@@ -17,9 +17,9 @@ import msgspec
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily
 
+from engine.reservation_key import Role, role_of
 from queueing.model import FlavorResource, Quantities
-from queueing.queues.entry import AssumedAdmission, Phase, is_growth
-from queueing.queues.eviction_units import is_orphan
+from queueing.queues.entry import AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 from queueing.status import INFINITE_SHARE, Standings
 from ungater.metric_table import MetricTable, unit
@@ -192,21 +192,21 @@ class QueueMetrics:
     def _count_entries(self, queues: Queues, labels: Sequence[str], of: Labels, passed: float, now: float) -> None:
         for key, entry in queues.entries.items():
             # Growth is promised beside the admission: it counts once it is part of that.
-            if entry.grant is None or entry.phase is not Phase.ADMITTED or is_growth(key):
+            if entry.grant is None or entry.phase is not Phase.ADMITTED or role_of(key) is Role.GROWTH:
                 continue
             name, namespace, local = _name(queues, entry.grant.queue), entry.workload.namespace, entry.workload.queue
             amounts = [(one, passed * unit(one[1], amount)) for one, amount in _amounts_of_grant(queues, entry.grant)]
             queue = name, namespace, self._names.name_or_other("", namespace, local, now) if local else ""
             for one, amount in amounts:
                 self._held.add((*queue, *one), amount, now)
-            values = of(key) if labels else {}
+            values = of(entry.workload.base) if labels else {}
             for label in dict.fromkeys(labels):  # one that is named twice counts once
                 told = values.get(label, "")
                 value = self._names.name_or_other(label, namespace, told, now) if told else ""
                 for one, amount in amounts:
                     self._held_by_value.add((label, value, name, namespace, *one), amount, now)
         for unit_key, held in queues.quotas.held.items():
-            if is_orphan(unit_key):
+            if role_of(unit_key) is Role.ORPHAN:
                 for one, amount in held.amounts.items():
                     self._held.add((held.queue, "", "", *one), passed * unit(one[1], amount), now)
         self._held.show_grown(now - IDLE_SECONDS)

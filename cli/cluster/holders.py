@@ -106,5 +106,5 @@ def _add_slots(cache: Cache, found: dict[str, ClusterHolder], wanted: frozenset[
                 # Only slots that no pod has claimed: the pods were counted above.
                 left = cache.state.unclaimed_on(key, name, node) if node in wanted else 0
                 if left and entry is not None:
-                    holder = found.setdefault(key, of_entry(cache, entry))
+                    holder = found.setdefault(entry.key, of_entry(cache, entry))
                     holder.add_slots(left, assignment.requests)

@@ -14,6 +14,7 @@ from clock import SYSTEM, Clock
 from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy, TopologyRequest
+from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 from kube import objects
 from kube.client import Client
@@ -27,7 +28,7 @@ from kube.workloads import WholeWorkload, WorkloadPodSet
 from queueing import model
 from queueing.cycle.growth import hold_growth
 from queueing.model import Rules
-from queueing.queues.entry import AssumedAdmission, growth_of
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from ungater.model.admission import read_quota
 
@@ -144,7 +145,8 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
         nomination = one.status.nomination
         if one.status.admission is not None and nomination is not None:  # it is to grow
             more = read_quota(grant.queue, nomination)
-            workload = msgspec.structs.replace(_workload_for_order(one), key=growth_of(objects.key(one)))
+            growth = ReservationKey.for_growth(objects.key(one))
+            workload = msgspec.structs.replace(_workload_for_order(one), key=growth)
             hold_growth(state, queues, workload, more, _victims(one), {})
 
 

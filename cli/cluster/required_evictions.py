@@ -20,6 +20,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.reasons import Cure, Reason, Short, traits_of
+from engine.reservation_key import HolderKey, Role, role_of
 from engine.results import Refusal
 from kube import objects
 from queueing.cycle import growth
@@ -38,7 +39,7 @@ from queueing.model import (
     exceeds,
 )
 from queueing.preemption.plan import Plan
-from queueing.queues.entry import AssumedAdmission, Entry, is_growth
+from queueing.queues.entry import AssumedAdmission, Entry
 from queueing.queues.queues import Queues
 from ungater.cache.cache import Cache
 from ungater.cache.held.reservations import UNQUEUED
@@ -169,7 +170,7 @@ def _plan(state: ClusterState, queues: Queues, workload: Workload) -> Plan | Non
 
 def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Mapping[str, int]) -> Plan | None:
     """Victims for the pods that it wants beside those it has."""
-    held, key = queued.grant, queued.workload.key
+    held, key = queued.grant, queued.workload.base
     if held is None:
         return None
     parts = tuple(state.assignments(key).values())
@@ -205,7 +206,7 @@ def _everybody(cache: Cache, workload: Workload) -> Queues:
     queues.set_cluster_queue(ClusterQueue(name=EVERYBODY, unlimited=True, preemption=everything))
     for key, queued in cache.queues.entries.items():
         held = cache.state.assignments(key)
-        if queued.grant is None or not held or is_growth(key) or key == workload.key:
+        if queued.grant is None or not held or role_of(key) is Role.GROWTH or key == workload.key:
             continue  # what is kept for growth is nobody's who could be evicted
         # Priority alone cannot protect these from a workload that outranks everybody.
         spared = key in cache.queues.holders.non_preemptible
@@ -236,7 +237,7 @@ def _foreign(cache: Cache) -> Iterator[objects.Pod]:
                 yield wire
 
 
-def _victim_holders(cache: Cache, gone: set[str], outside: set[str]) -> Iterator[ClusterHolder]:
+def _victim_holders(cache: Cache, gone: set[HolderKey], outside: set[str]) -> Iterator[ClusterHolder]:
     """The victims as holders of all that they hold, the lowest priority first."""
     names = {node for key in gone for part in cache.state.assignments(key).values() for node in nodes_of(part)}
     names |= {cache.state.pods[key].node for key in outside}

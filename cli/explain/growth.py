@@ -10,8 +10,8 @@ from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
 from cli.output import counted
 from engine.model import Policy
+from engine.reservation_key import ReservationKey
 from queueing.cycle import elastic
-from queueing.queues.entry import growth_of
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -42,7 +42,12 @@ def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, 
     queues, key = cache.queues, entry.key
     queued = queues.entries.get(key)
     # With an entry of its own, growth has its victims named already and waits for them to go.
-    if queued is None or queued.grant is None or key not in queues.growing or growth_of(key) in queues.entries:
+    if (
+        queued is None
+        or queued.grant is None
+        or key not in queues.growing
+        or ReservationKey.for_growth(key) in queues.entries
+    ):
         return None
     refusal = elastic.why_not_grown(cache.state, queues, key)
     if refusal is None:

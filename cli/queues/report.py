@@ -14,7 +14,7 @@ from engine.results import Refusal
 from kube.objects import condition
 from queueing.explain import explain
 from queueing.model import LocalQueue
-from queueing.queues.entry import Phase, is_growth
+from queueing.queues.entry import Phase
 from queueing.queues.queues import Queues
 from queueing.status import Standing, Standings, standings
 
@@ -264,7 +264,7 @@ def _waiting(reading: QueueReading, name: str, only: set[tuple[str, str]] | None
         # False sorts first: the ones that only wait for their victims stand before the line.
         (entry.phase is not Phase.NOMINATED, places.get(key, len(places) + 1), entry.order, key)
         for key, entry in entries.items()
-        if entry.phase is not Phase.ADMITTED and not is_growth(key) and _led_to(reading, key) == name
+        if entry.phase is not Phase.ADMITTED and isinstance(key, str) and _led_to(reading, key) == name
     ]
     for *_, key in sorted(here):
         workload = entries[key].workload

@@ -193,7 +193,7 @@ def _sent(cluster: SaturatedCluster, key: str, name: str, chosen: Chosen | None)
     if chosen is None:
         return None
     node, victims = chosen
-    return cluster.send_instance(key, TABLE_3[name], node, [victim.key for victim in victims])
+    return cluster.send_instance(key, TABLE_3[name], node, [str(victim.key) for victim in victims])
 
 
 def figure_3() -> tuple[OptionAnswer, ...]:

@@ -36,7 +36,6 @@ from simulator.servers import GPU, one_socket, shape_of
 
 HEADINGS = ("Cluster", "Preemptor", "Node", "Victims", "Highest", "Sum", "GPUs it gets", "One socket")
 
-PREEMPTOR: Final = "\0preemptor"  # the name of no instance
 SEARCHES: Final = 9  # that are timed for one answer
 
 
@@ -161,7 +160,7 @@ def answer(
         cycle=cluster.cycle,
         preemptor=asked.name,
         node=int(choice.node),
-        victims=tuple(sorted(victim.key for victim in choice.victims)),
+        victims=tuple(sorted(str(victim.key) for victim in choice.victims)),
         gpus=tuple(gpu for resource, mask in choice.devices if resource == GPU for gpu in bits(mask)),
         max_priority=max((victim.priority for victim in choice.victims), default=None),
         priority_sum=sum(victim.priority for victim in choice.victims),
@@ -180,7 +179,7 @@ def _micros(roster: Roster, asked: CaseRequest, rules: ChoiceRules) -> float:
 
 def _planned(roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: ChoiceRules) -> Choice | None:
     """What the controller's cycle decides, and what the kubelet gives the pod once the victims are gone."""
-    decided = live.plan(PREEMPTOR, asked.of, wish=asked.wish)
+    decided = live.plan(None, asked.of, wish=asked.wish)
     if decided is None:
         return None
     live.withdraw(decided)

@@ -18,8 +18,9 @@ from engine.cluster.tree import Path, Tree
 from engine.kubelet.machine import PodShape
 from engine.kubelet.rebuild import inner
 from engine.model import Pod
+from engine.reservation_key import HolderKey
 
-ClaimKey = tuple[str, str]
+ClaimKey = tuple[HolderKey, str]
 Claims = dict[NodeRecord, int]
 
 
@@ -108,22 +109,22 @@ class Slots(msgspec.Struct, eq=False):
 
 
 class HeldSlots(msgspec.Struct, frozen=True):
-    """What is held, by workload and pod set, in the order of the reservations. Nodes go by their place in the table."""
+    """What is held, by holder and pod set, in the order of the reservations. Nodes go by their place in the table."""
 
-    by_workload: dict[str, dict[str, Slots]] = msgspec.field(default_factory=dict)
+    by_holder: dict[HolderKey, dict[str, Slots]] = msgspec.field(default_factory=dict)
 
     def keys(self) -> Iterator[ClaimKey]:
         """Every pod set that holds slots, in the order of the reservations."""
-        return ((workload, name) for workload, parts in self.by_workload.items() for name in parts)
+        return ((holder, name) for holder, parts in self.by_holder.items() for name in parts)
 
     def shape(self, key: ClaimKey) -> PodShape | None:
         """What kubelets look at in the pods of a pod set; None where it holds nothing inside, or that is not known."""
-        slots = self.by_workload.get(key[0], {}).get(key[1])
+        slots = self.by_holder.get(key[0], {}).get(key[1])
         return None if slots is None else inner(slots.assignment.shape)
 
     def unclaimed_slots(self, key: ClaimKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
         """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
-        slots = self.by_workload.get(key[0], {}).get(key[1])
+        slots = self.by_holder.get(key[0], {}).get(key[1])
         if slots is None:
             return
         positions: Iterable[int] = range(len(slots.index))
@@ -139,12 +140,12 @@ class Ledger:
 
     def __init__(self, nodes: Nodes, held: HeldSlots) -> None:
         self.nodes = nodes
-        self.held = held.by_workload
+        self.held = held.by_holder
         self.claims: dict[ClaimKey, Claims] = {}
 
     # -- reservations -----------------------------------------------------------------------------------------
 
-    def put(self, workload: str, slots: dict[str, Slots]) -> dict[str, Slots]:
+    def put(self, workload: HolderKey, slots: dict[str, Slots]) -> dict[str, Slots]:
         """Hold exactly these slots for a workload; returns what it held before."""
         before = self.held.pop(workload, {})
         for part in before.values():
@@ -175,20 +176,20 @@ class Ledger:
                 for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True) if held else ():
                     table.charge_node(at, more * units)
 
-    def release_all(self, workloads: Iterable[str]) -> dict[str, dict[str, Slots]]:
+    def release_all(self, workloads: Iterable[HolderKey]) -> dict[HolderKey, dict[str, Slots]]:
         """Give back what several workloads hold; returns it."""
         before = {workload: self.held.pop(workload) for workload in workloads if workload in self.held}
         for part in self._at_once(before, 1):
             self._give_back(part)
         return before
 
-    def put_back(self, before: Mapping[str, dict[str, Slots]]) -> None:
+    def put_back(self, before: Mapping[HolderKey, dict[str, Slots]]) -> None:
         """The opposite of ``release_all``, while nothing else changed."""
         for part in self._at_once(before, -1):
             self._charge_slots(part)
         self.held.update(before)
 
-    def _at_once(self, before: Mapping[str, dict[str, Slots]], sign: int) -> list[Slots]:
+    def _at_once(self, before: Mapping[HolderKey, dict[str, Slots]], sign: int) -> list[Slots]:
         """Give back (1) or take (-1) what can be in one go; the rest is returned."""
         table, rest = self.nodes.table, []
         cells: list[tuple[Ints, Ints]] = []
@@ -350,7 +351,7 @@ class Ledger:
                 on[index] = on.get(index, 0) + count
         return _slots(assignment, on, vector)
 
-    def restored(self, workload: str, assignment: Assignment) -> Slots:
+    def restored(self, workload: HolderKey, assignment: Assignment) -> Slots:
         """Slots of slices that may lack their nodes: packed where claims are, then where room is, over-full if need be.
 
         Slices whose domain has no node stay homeless.

@@ -28,6 +28,7 @@ from engine.kubelet.rebuild import inner
 from engine.model import NODES_PER_OPENED_DOMAIN, Flavor, Node, Pod
 from engine.numa.node_zones import NEVER, Before
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
+from engine.reservation_key import HolderKey
 
 
 class ClusterState:
@@ -157,11 +158,11 @@ class ClusterState:
         """What is left inside a node, with all that was decided; None where its inside is not known."""
         return self.cluster.numa.state(node)
 
-    def placements(self, workload: str, pod_set: str, node: str) -> tuple[NumaPlacement, ...]:
+    def placements(self, workload: HolderKey, pod_set: str, node: str) -> tuple[NumaPlacement, ...]:
         """The zones of the slots on a node that no pod claims, in order, as far as its kubelet would take them."""
         return self.cluster.numa.placements((workload, pod_set), node)
 
-    def unclaimed_inside(self, node: str) -> Iterator[tuple[str, PodShape, int]]:
+    def unclaimed_inside(self, node: str) -> Iterator[tuple[HolderKey, PodShape, int]]:
         """(workload, what its pods ask for, slots) of the slots on a node that no pod claims, zones known."""
         for (workload, _), shape, count in self.cluster.numa.unclaimed(node):
             yield workload, shape, count
@@ -181,7 +182,9 @@ class ClusterState:
         """
         return self.cluster.numa.free_on_node(node, coming, ending)
 
-    def hold_placements(self, workload: str, pod_set: str, node: str, placements: Sequence[NumaPlacement]) -> None:
+    def hold_placements(
+        self, workload: HolderKey, pod_set: str, node: str, placements: Sequence[NumaPlacement]
+    ) -> None:
         """Give unclaimed slots the zones that were decided for them before, in another transaction or process."""
         self.cluster.numa.reserve_zones((workload, pod_set), node, placements)
         self.version += 1
@@ -256,16 +259,16 @@ class ClusterState:
     # -- reservations -----------------------------------------------------------------------------------------
 
     @property
-    def workloads(self) -> Mapping[str, Mapping[str, Assignment]]:
+    def workloads(self) -> Mapping[HolderKey, Mapping[str, Assignment]]:
         """Workload key -> pod set name -> the assignment it holds, restored ones with the nodes they were packed on."""
         held = self.ledger.held
         return {key: {name: slots.assignment for name, slots in parts.items()} for key, parts in held.items()}
 
-    def assignments(self, workload: str) -> Mapping[str, Assignment]:
+    def assignments(self, workload: HolderKey) -> Mapping[str, Assignment]:
         """Pod set name -> the assignment a workload holds; empty where it holds none."""
         return {name: slots.assignment for name, slots in self.ledger.held.get(workload, {}).items()}
 
-    def reserve(self, workload: str, assignments: Sequence[Assignment]) -> None:
+    def reserve(self, workload: HolderKey, assignments: Sequence[Assignment]) -> None:
         """Hold these slots; replaces whatever the workload held. ``restore_slots`` packs slices without nodes alike."""
         slots = {}
         for assignment in assignments:
@@ -277,7 +280,7 @@ class ClusterState:
                 slots[assignment.pod_set] = self.ledger.slots_of_assignment(assignment)
         self._put_slots(workload, slots)
 
-    def restore_slots(self, workload: str, assignments: Sequence[Assignment]) -> None:
+    def restore_slots(self, workload: HolderKey, assignments: Sequence[Assignment]) -> None:
         """Hold slots read back from the API server (values and counts, perhaps no nodes).
 
         Never fails: where there is no room the node is over-committed, and a slice whose domain is unknown is held as
@@ -294,14 +297,14 @@ class ClusterState:
             workload, {part.pod_set: self.ledger.restored(workload, part) for part in assignments}, replaced
         )
 
-    def release_workload(self, workload: str) -> bool:
+    def release_workload(self, workload: HolderKey) -> bool:
         """Give back everything the workload holds; True where it held anything."""
         if workload not in self.ledger.held:
             return False
         self._put_slots(workload, {})
         return True
 
-    def release_all(self, workloads: Iterable[str]) -> None:
+    def release_all(self, workloads: Iterable[HolderKey]) -> None:
         """Give back everything that several workloads hold, in one go."""
         # One change of the table serves all: a search that takes out
         # 128 small workloads one by one spends most of its time here.
@@ -311,17 +314,19 @@ class ClusterState:
         if self._log.open:
             self._log.record_change(partial(self._put_all_back, before), before.values())
 
-    def _put_all_back(self, before: dict[str, dict[str, Slots]]) -> None:
+    def _put_all_back(self, before: dict[HolderKey, dict[str, Slots]]) -> None:
         self.ledger.put_back(before)
         self._tell_all(before, 1)
 
-    def _tell_all(self, parts: Mapping[str, Mapping[str, Slots]], sign: int) -> None:
+    def _tell_all(self, parts: Mapping[HolderKey, Mapping[str, Slots]], sign: int) -> None:
         for workload, slots in parts.items():
             before, after = (slots, {}) if sign < 0 else ({}, slots)
             self._tell_numa(workload, before, after)
             self._note_held(slots, sign)
 
-    def _put_slots(self, workload: str, slots: dict[str, Slots], replaced: Mapping[str, Slots] | None = None) -> None:
+    def _put_slots(
+        self, workload: HolderKey, slots: dict[str, Slots], replaced: Mapping[str, Slots] | None = None
+    ) -> None:
         """``replaced``: what the slots replace, where that was given back just before."""
         before = self.ledger.put(workload, slots)
         self._tell_numa(workload, before if replaced is None else replaced, slots)
@@ -331,7 +336,7 @@ class ClusterState:
         if self._log.open:
             self._log.record_change(partial(self._put_slots, workload, before), (before,))
 
-    def _tell_numa(self, workload: str, before: Mapping[str, Slots], after: Mapping[str, Slots]) -> None:
+    def _tell_numa(self, workload: HolderKey, before: Mapping[str, Slots], after: Mapping[str, Slots]) -> None:
         for name in {**before, **after}:
             old = inner(before[name].assignment.shape) if name in before else None
             new = inner(after[name].assignment.shape) if name in after else None
@@ -343,7 +348,7 @@ class ClusterState:
             if (source := slots.assignment.source) is not None and source.anti_affinity:
                 self.affinity_index.note_held(slots, sign)
 
-    def unclaimed(self, workload: str, pod_set: str) -> tuple[tuple[Path, int], ...]:
+    def unclaimed(self, workload: HolderKey, pod_set: str) -> tuple[tuple[Path, int], ...]:
         """(slice values, slots that no pod claims) for each slice, in tree order."""
         slots = self.ledger.held.get(workload, {}).get(pod_set)
         if slots is None:
@@ -352,12 +357,12 @@ class ClusterState:
         left = {values: int(slots.held[positions].sum()) for values, positions in groups.items()}
         return tuple((part.values, left.get(part.values, part.count)) for part in slots.assignment.slices)
 
-    def unclaimed_on(self, workload: str, pod_set: str, node: str) -> int:
+    def unclaimed_on(self, workload: HolderKey, pod_set: str, node: str) -> int:
         """Slots on one node that no pod claims."""
         slots, record = self.ledger.held.get(workload, {}).get(pod_set), self.cluster.by_name.get(node)
         return 0 if slots is None or record is None else int(slots.held.dot(slots.index == record.index))
 
-    def unclaimed_by_node(self, workload: str, pod_set: str) -> Iterator[tuple[str, int]]:
+    def unclaimed_by_node(self, workload: HolderKey, pod_set: str) -> Iterator[tuple[str, int]]:
         """(node, slots there that no pod claims), in the order of the slots."""
         return self.cluster.numa.unclaimed_slots((workload, pod_set), None)
 

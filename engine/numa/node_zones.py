@@ -16,8 +16,9 @@ from engine.kubelet.rebuild import Amounts, Taker, agree, fits_zones, granted, i
 from engine.kubelet.resource_requests import Pairs
 from engine.model import Pod
 from engine.numa.unrecorded import Rows, amounts_in_zones, held_apart, not_in_report
+from engine.reservation_key import HolderKey
 
-SlotKey = tuple[str, str]  # workload, pod set
+SlotKey = tuple[HolderKey, str]  # whose, pod set
 Gone = tuple[tuple[str, NumaPlacement], ...]
 Taken = tuple[NumaPlacement | None, NumaPlacement]
 Decided = dict[SlotKey, tuple[NumaPlacement, ...]]

@@ -19,11 +19,11 @@ from engine.model import PodSet
 from engine.placement import refusals
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.search.descent import Pick
+from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 
 COMPARED: Final = 8  # domains that take the group, compared before the best is taken
 FIRST_NODES: Final = 12  # nodes tried as the common first node in each domain
-_TRIAL: Final = "\0group"
 
 
 class Together(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ class _Site(msgspec.Struct, frozen=True):
     def _reserve_trial(self, made: Assignment, found: dict[str, Assignment]) -> None:
         # Reserved under the trial's own name; the caller's rollback takes it back.
         found[made.pod_set] = made
-        self.group.state.reserve(f"{_TRIAL}\0{made.pod_set}", (made,))
+        self.group.state.reserve(ReservationKey.for_trial("", "group", made.pod_set), (made,))
 
     def _filled(self, first: int, found: dict[str, Assignment]) -> bool:
         """Whether all small sets fit, one after the other."""

@@ -23,12 +23,12 @@ from engine.placement import refusals, resize
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.grow import Growth, leaves_of, merged
 from engine.placement.search.descent import Pick
+from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 
 SITES: Final = 16  # domains of a level that are tried
 # A placement of 256 parts on 5,120 nodes takes 80 ms; without a bound, 16 domains could cost many times that.
 TRIALS: Final = 512  # parts that are placed for that in all, as long as any domain is left to try
-_TRIAL: Final = "\0pinned"
 
 REST: Final = Pinned(nodes=(), count=0)  # the pods that go anywhere
 
@@ -97,7 +97,7 @@ class _Trial:
         self._onto[pick.leaves] += pick.amounts
         self._used = np.union1d(self._used, pick.leaves)
         self._parts += 1
-        self._state.reserve(f"{_TRIAL}{self._parts}", [fit.assignment(pick)])
+        self._state.reserve(ReservationKey.for_trial("", "pinned", str(self._parts)), [fit.assignment(pick)])
         return None
 
     def _pick_beside(self, fit: Fit, count: int) -> Pick | None:

@@ -17,6 +17,7 @@ from engine.placement.fit import Fit
 from engine.placement.group import place_group
 from engine.placement.pinned import extend, place_pinned
 from engine.placement.resize import enlarge, replace, shrink
+from engine.reservation_key import ReservationKey
 from engine.results import Placement, Refusal, WorkloadRequest
 
 __all__ = ["enlarge", "extend", "place", "replace", "shrink"]
@@ -81,7 +82,7 @@ def _place_all(state: ClusterState, request: WorkloadRequest, units: Sequence[Un
                 return outcome
             found |= {assignment.pod_set: assignment for assignment in outcome}
             # No workload has this key, so a trial replaces nothing that the workload itself holds.
-            state.reserve(f"{request.key}\0{number}", outcome)
+            state.reserve(ReservationKey.for_trial(request.key, "place", str(number)), outcome)
     finally:
         state.rollback(checkpoint)
     return Placement(tuple(found[pod_set.name] for pod_set in request.pod_sets))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from engine.kubelet.machine import Amounts, Layout, NumaPlacement, PodShape, State
+from engine.reservation_key import HolderKey
 
 NOBODY: Final = -(1 << 63)  # the highest priority of no victims
 
@@ -83,7 +84,7 @@ class Scoring(msgspec.Struct, frozen=True):
 class VictimPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that may be evicted: ``requests`` is what it gives back to its node (one of ``pods`` included)."""
 
-    key: str
+    key: HolderKey
     priority: int
     requests: Amounts
     placement: NumaPlacement | None = None

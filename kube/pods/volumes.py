@@ -24,14 +24,14 @@ def claims_in(spec: PodSpec) -> list[PodClaim]:
 
 
 def _claims(spec: PodSpec, prefix: str) -> list[PodClaim]:
-    found: dict[str, PodClaim] = {}
+    found: dict[tuple[str, bool], PodClaim] = {}  # by name, and whether it is made of a template
     for volume in (spec.volumes or ())[:MOST_CLAIMS]:
         if volume.persistent_volume_claim is not None:
             name = volume.persistent_volume_claim.claim_name
-            found.setdefault(name, PodClaim(name))
+            found.setdefault((name, False), PodClaim(name))
         elif volume.ephemeral is not None:
             template = volume.ephemeral.volume_claim_template
             name = f"{prefix}{volume.name}"
-            # No claim has such a name, so a template's claim and a claim of that name are two.
-            found[f"\0{name}"] = PodClaim(name, template.spec if template is not None else ClaimSpec())
+            # A template's claim and a claim of that name are two.
+            found[name, True] = PodClaim(name, template.spec if template is not None else ClaimSpec())
     return list(found.values())

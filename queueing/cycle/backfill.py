@@ -42,7 +42,7 @@ from engine.placement.upper_bounds import UpperBounds
 from queueing.cycle.emptied import fits_emptied
 from queueing.cycle.shield import Shield
 from queueing.model import Order, Reclaim, Within
-from queueing.queues.claim import BackfillReservation
+from queueing.queues.claim import BackfillLine, BackfillReservation
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
@@ -80,8 +80,8 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         else:
             with shield(key):
                 _enlist(state, queues, entry, now)
-    for slot, heap in list(queues.aged.items()):
-        _next(state, queues, shield, slot, heap)
+    for line, heap in list(queues.aged.items()):
+        _next(state, queues, shield, line, heap)
     for claim in queues.claims.values():
         claim.age(now - claim.entry.since, queues.rules.hold)
         # A domain that once would do may lose nodes, or gain pods that no queue admitted. The proof costs a placement
@@ -102,7 +102,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
 
 def look_again(queues: Queues, entry: Entry, now: float, *, soon: bool) -> None:
     """One was looked at, or is to be: in the next cycle where that is to be ``soon``."""
-    heapq.heappush(queues.pending.aging, (now if soon else now + queues.rules.patience, entry.workload.key))
+    heapq.heappush(queues.pending.aging, (now if soon else now + queues.rules.patience, entry.workload.base))
 
 
 def reserve_refused(state: ClusterState, queues: Queues, entry: Entry, shield: Shield) -> None:
@@ -110,13 +110,13 @@ def reserve_refused(state: ClusterState, queues: Queues, entry: Entry, shield: S
     now = shield.now
     if (
         entry.since + queues.rules.patience > now
-        or entry.workload.key in queues.claims
+        or entry.workload.base in queues.claims
         or not _may_claim(queues, entry)
     ):
         return
-    slot = _enlist(state, queues, entry, now)
-    if slot in queues.aged:
-        _next(state, queues, shield, slot, queues.aged[slot])
+    line = _enlist(state, queues, entry, now)
+    if line is not None and line in queues.aged:
+        _next(state, queues, shield, line, queues.aged[line])
 
 
 def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now: float) -> bool:
@@ -149,28 +149,31 @@ def _keeps_room(queues: Queues, entry: Entry) -> bool:
     return queue is not None and queue.claims
 
 
-def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> str:
-    """Put one in the line for the claim on the first flavor that could ever take it. Which line; "" if in none."""
+def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> BackfillLine | None:
+    """Put one in the line for the claim on the first flavor that could ever take it. Which line; None if in none."""
     group = entry.group
     if group is None or not _may_claim(queues, entry):
         # It does not wait for others.
-        heapq.heappush(queues.pending.aging, (now + queues.rules.patience, entry.workload.key))
-        return ""
+        heapq.heappush(queues.pending.aging, (now + queues.rules.patience, entry.workload.base))
+        return None
     # A claim on a flavor whose quota is too small even when idle would keep room that its workload may never use.
     option = next((o for o in queues.options_of(state, group).found if queues.limits(entry).ever(o.asked)), None)
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
-        heapq.heappush(queues.pending.aging, (now + queues.rules.patience, entry.workload.key))
-        return ""
+        heapq.heappush(queues.pending.aging, (now + queues.rules.patience, entry.workload.base))
+        return None
     option = option or next(iter(queues.options_of(state, group).found), None)
     if option is None:
-        return ""
+        return None
     # Without a topology the workload waits for quota alone, so its line is that of the pool and of one of its flavors.
-    slot = option.rooms[0] if option.rooms else f"{queues.quotas.pool(entry.queue)}\0{min(option.amounts)[0]}"
-    heapq.heappush(queues.aged.setdefault(slot, []), (entry.order, entry.workload.key))
-    return slot
+    pool = "" if option.rooms else queues.quotas.pool(entry.queue)
+    line = BackfillLine(option.rooms[0] if option.rooms else min(option.amounts)[0], pool)
+    heapq.heappush(queues.aged.setdefault(line, []), (entry.order, entry.workload.base))
+    return line
 
 
-def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: list[tuple[Order, str]]) -> None:
+def _next(
+    state: ClusterState, queues: Queues, shield: Shield, line: BackfillLine, heap: list[tuple[Order, str]]
+) -> None:
     """The first in the line for one claim takes it, unless somebody has it."""
     while heap:
         order, key = heap[0]
@@ -180,7 +183,7 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         stands = entry is not None and _is_waiting(entry) and entry.order == order and key not in queues.claims
         if entry is not None and stands:
             with shield(key):
-                option = _claimable(state, queues, slot, entry)
+                option = _claimable(state, queues, line, entry)
         if entry is None or option is None:
             heapq.heappop(heap)
             if entry is not None and stands and _is_waiting(entry):
@@ -201,14 +204,18 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         if claim.hopeless and _is_waiting(entry):
             heapq.heappush(queues.pending.aging, (shield.now + queues.rules.patience, key))
         return  # the next in line has its turn in the next cycle
-    del queues.aged[slot]
+    del queues.aged[line]
 
 
-def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> FlavorAssignment | None:
+def _claimable(state: ClusterState, queues: Queues, line: BackfillLine, entry: Entry) -> FlavorAssignment | None:
     """What one may claim in this line; None where nothing."""
     if not _may_claim(queues, entry) or entry.group is None:
         return None
-    options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
+    options = [
+        o
+        for o in queues.options_of(state, entry.group).found
+        if not o.rooms or (line.flavor in o.rooms and not line.pool)
+    ]
     return next((o for o in options if queues.limits(entry).ever(o.asked)), None)
 
 

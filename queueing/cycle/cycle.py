@@ -12,6 +12,7 @@ import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey, ReservationKey, Role, order_of, role_of, workload_of
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic, growth, successors
@@ -21,7 +22,7 @@ from queueing.cycle.shield import Failed, Shield
 from queueing.cycle.turns import ByRank, Growers, Turns, WaitingRanks, head_of, is_next, looks_since
 from queueing.model import asks_of
 from queueing.preemption.plan import PlannedVictim
-from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
+from queueing.queues.entry import AssumedAdmission, Entry, Phase
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.queues import Queues
 from queueing.queues.rotation import of_namespace
@@ -67,7 +68,7 @@ class Waiting(msgspec.Struct, frozen=True):
     reason: Reason
     message: str
     grows: bool = False
-    victims: tuple[str, ...] = ()
+    victims: tuple[HolderKey, ...] = ()
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -124,11 +125,10 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     # Before claims and turns: what these hold is theirs already, and what one of them gives up is free for all turns.
     for key in list(queues.holders.nominated):
-        with shield(base_of(key)):
-            if is_growth(key):
-                _has_grown(state, queues, now, key, made)
-            else:
-                _made_room(state, queues, now, key, made)
+        workload = workload_of(key)
+        with shield(workload):
+            settle = _has_grown if role_of(key) is Role.GROWTH else _made_room
+            settle(state, queues, now, workload, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before those behind it, whatever turns their queues had.
     unseen, by_turns = backfill.renew(state, queues, shield), limit // 2
@@ -222,17 +222,17 @@ def _held_up(state: ClusterState, queues: Queues, now: float, entry: Entry, made
 
 def _has_grown(state: ClusterState, queues: Queues, now: float, key: str, made: Decisions) -> None:
     """Give one that is admitted the pods for which all victims are gone."""
-    more, base = queues.entries[key], queues.entries[base_of(key)]
-    victims = tuple(sorted(more.victims))
+    more, base = queues.entries[ReservationKey.for_growth(key)], queues.entries[key]
+    victims = tuple(sorted(more.victims, key=order_of))
     match growth.settle_growth(state, queues, key):
         case elastic.Resized() as resized:
             made.resized.append(resized)
         case str(why):
-            made.given_up.append(Waiting(base_of(key), Reason.PENDING, why, grows=True, victims=victims))
+            made.given_up.append(Waiting(key, Reason.PENDING, why, grows=True, victims=victims))
         case None if not victims and (refusal := _held_up(state, queues, now, more, made)):
             more.record_refusal(refusal)
             base.record_refusal(refusal)
-            made.refused_growth.add(base_of(key))
+            made.refused_growth.add(key)
 
 
 def _grow_before(  # noqa: PLR0917  (the parts of a cycle)
@@ -302,7 +302,7 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
 
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
-    key, outcome = entry.workload.key, nominate(state, queues, entry)
+    key, outcome = entry.workload.base, nominate(state, queues, entry)
     # Before its group is parked: giving up a place wakes the
     # groups that wait for it, and this one may wait for it next.
     if isinstance(outcome, Waits) and outcome.follows is not None:
@@ -340,7 +340,7 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
 
 def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decisions) -> bool:
     """Park its group. Returns whether it was refused for the first time."""
-    group, key = entry.group, entry.workload.key
+    group, key = entry.group, entry.workload.base
     assert group is not None  # noqa: S101  (it was looked at in its line)
     queues.pending.mark_inadmissible(group, waits.events, aside=waits.aside)
     before = group.refusal

@@ -23,12 +23,13 @@ from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy
 from engine.placement.place import enlarge, extend, place, shrink
 from engine.reasons import Reason
+from engine.reservation_key import ReservationKey
 from engine.results import Refusal, WorkloadRequest
 from queueing import messages
 from queueing.cycle.backfill import barring_claim, reopen
 from queueing.cycle.bisection import most
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
-from queueing.queues.entry import AssumedAdmission, Entry, Phase, growth_of
+from queueing.queues.entry import AssumedAdmission, Entry, Phase
 from queueing.queues.eviction_units import split
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
@@ -120,7 +121,9 @@ def eager(queues: Queues) -> list[str]:
         key
         for key, (_, seen) in queues.growing.items()
         # A growth that waits for its victims holds its room already: a second try would take it twice.
-        if may_grow(queues, key) and growth_of(key) not in queues.entries and queues.freed_so_far(key) != seen
+        if may_grow(queues, key)
+        and ReservationKey.for_growth(key) not in queues.entries
+        and queues.freed_so_far(key) != seen
     ]
 
 
@@ -238,7 +241,7 @@ def sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet:
 
 
 def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> AssumedAdmission:
-    grant, key = _grant(entry), entry.workload.key
+    grant, key = _grant(entry), entry.workload.base
     counts = {**grant.counts, **fewer}
     slices = {pod_set.name: pod_set.topology.slices for pod_set in entry.workload.pod_sets}
     parts = [
@@ -261,7 +264,7 @@ def _with_fewer(entry: Entry, counts: Mapping[str, int], parts: Sequence[Assignm
 
 
 def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> AssumedAdmission | Refusal:
-    grant, key = _grant(entry), entry.workload.key
+    grant, key = _grant(entry), entry.workload.base
     queue = queues.quotas.queues.get(grant.queue)
     if queue is None:
         return Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
@@ -348,7 +351,7 @@ def _more(
     state: ClusterState, entry: Entry, name: str, count: int, granted: Collection[str]
 ) -> tuple[Assignment, ...] | Refusal:
     """The assignment of one pod set with more pods; none where it is in no flavor with a topology."""
-    key = entry.workload.key
+    key = entry.workload.base
     held = state.assignments(key).get(name)
     if held is not None:
         pod_set = sized(entry, held.levels, name, count)
@@ -379,7 +382,7 @@ def room_of_growth(state: ClusterState, granted: Collection[str]) -> str:
 
 def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission) -> None:
     before = _grant(entry)
-    queues.grant(state, entry.workload.key, grant)
+    queues.grant(state, entry.workload.base, grant)
     # A change of places alone gives back nothing: waking everybody for it would cost a cycle of looks.
     if _less(grant, before):
         queues.gave_back(state, before)

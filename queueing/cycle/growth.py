@@ -2,8 +2,8 @@
 
 Rules
 - Who wants more pods than fit preempts for the difference as its queue's rules allow, like one that waits. What it has
-  it keeps, whatever becomes of that: its growth is held beside it, under a name of its own
-  (`queueing.queues.entry.growth_of`), as a nominated workload holds what it is to get.
+  it keeps, whatever becomes of that: its growth is held beside it, under a key of its own
+  (`ReservationKey.for_growth`), as a nominated workload holds what it is to get.
 - Growth ends with what its workload holds (`Queues.release_workload`), or where that wants fewer pods.
 - The new pods go where growth may go: into the same domain where the level is required.
 - Where it fits once those are gone that leave by themselves, it has nobody evicted and waits for that.
@@ -20,6 +20,7 @@ from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.grow import merged
 from engine.reasons import Cure, Reason
+from engine.reservation_key import HolderKey, ReservationKey, workload_of
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import elastic, successors
@@ -29,7 +30,7 @@ from queueing.model import Quantities, Workload, asks_of, exceeds, order, shape,
 from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
 from queueing.preemption.search import plan
-from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, growth_of
+from queueing.queues.entry import AssumedAdmission, Entry, Phase
 from queueing.queues.eviction_units import Path
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
@@ -57,7 +58,9 @@ def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | No
     pod_sets, option = found
     # Under a name of its own: under the workload's key the engine
     # would replace the slots that it has with the new ones.
-    workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})
+    workload = msgspec.structs.replace(
+        entry.workload, key=ReservationKey.for_growth(key), pod_sets=pod_sets, at_least={}
+    )
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
     # Quota that a claim keeps, and room that comes free by itself, come before evictions: victims would go in vain.
     if (
@@ -86,16 +89,16 @@ def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
     queues: Queues,
     more: Workload,
     grant: AssumedAdmission,
-    nominated: Iterable[str],
-    parts: Mapping[str, tuple[Path, ...]],
+    nominated: Iterable[HolderKey],
+    parts: Mapping[HolderKey, tuple[Path, ...]],
     *,
     stored: bool = False,
 ) -> None:
     """Hold what more pods of an admitted workload are to get. The last arguments are those of `Queues.grant`.
 
-    ``more``: those pods alone, as a workload of the name that `growth_of` gives.
+    ``more``: those pods alone, as a workload of the key that `ReservationKey.for_growth` gives.
     """
-    base = base_of(more.key)
+    base = workload_of(more.key)
     entry = queues.entries[more.key] = Entry(more, order(more), shape(more), 0.0)
     # Through the holders and not ``Queues.grant``: growth is in no line, and gets no message about why it waits.
     queues.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)
@@ -106,32 +109,32 @@ def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
 
 
 def settle_growth(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | str | None:
-    """What became of growth that is held: it is the workload's now, it came to nothing (why), or it has to wait."""
-    base, more = base_of(key), queues.entries[key]
-    entry, grown = queues.entries[base], more.grant
-    wish = elastic.wished(queues, base) if base in queues.growing else None
-    if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.holders.evicting:
-        queues.end_growth(state, base)
+    """What became of growth that is held for one: it has it now, it came to nothing (why), or it has to wait."""
+    more = queues.entries[ReservationKey.for_growth(key)]
+    entry, grown = queues.entries[key], more.grant
+    wish = elastic.wished(queues, key) if key in queues.growing else None
+    if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or key in queues.holders.evicting:
+        queues.end_growth(state, key)
         return "the workload itself is evicted"
     # Its wish fell below what was planned for: held further, the difference would be given to pods that nobody makes.
     if wish is None or any(wish.get(name, 0) < count for name, count in _summed_counts(entry.grant, grown).items()):
-        queues.end_growth(state, base)
+        queues.end_growth(state, key)
         return "it wants fewer pods now"
-    why = None if more.victims else obstacle(state, queues, key)
+    why = None if more.victims else obstacle(state, queues, more.workload.key)
     if why is None:
         return None
     # Ended before the whole is granted: else slots and quota of the difference
     # would be held twice for a moment, and the quota of a full queue overdrawn.
-    held = queues.end_growth(state, base)
+    held = queues.end_growth(state, key)
     # A flavor whose levels changed has other domains: slices of two trees cannot be merged into one assignment.
     whole = None if why or held is None else _merge_grants(state, entry, entry.grant, grown)
     if whole is None:
-        queues.growing[base] = wish, ()
+        queues.growing[key] = wish, ()
         return f"{why or 'its flavor was created again with other levels'}; it looks for room again"
-    queues.grant(state, base, whole)
+    queues.grant(state, key, whole)
     if whole.counts == {**whole.counts, **wish}:
-        del queues.growing[base]
-    return elastic.Resized(base, whole)
+        del queues.growing[key]
+    return elastic.Resized(key, whole)
 
 
 def _summed_counts(grant: AssumedAdmission, grown: AssumedAdmission) -> dict[str, int]:

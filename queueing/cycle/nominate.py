@@ -187,10 +187,10 @@ class _QueueNominator(msgspec.Struct):
                 return Fits(option, now, counts)
             # Woken under its own name: `Leaving` says so when it has
             # waited long enough, and successors when its place is lost.
-            self.waits.events["claim", self.entry.workload.key] = None
+            self.waits.events["claim", self.entry.workload.base] = None
             # One that gave up its place waits for the same leavers without one: two that give way to each other would
             # else be taken on and given up in turn, for ever.
-            again = self.entry.workload.key in self.queues.leaving.spent
+            again = self.entry.workload.base in self.queues.leaving.spent
             return Waits(self.waits.refusals, self.waits.events, follows=None if again else Follows(option, placed))
         return None
 
@@ -416,7 +416,7 @@ class _QueueNominator(msgspec.Struct):
         if not self.queues.quotas.queues[self.entry.queue].strict or not all(map(asks_for_more_than_room, possible)):
             return False
         self.queues.count_search()
-        key = self.entry.workload.key
+        key = self.entry.workload.base
         return all(fits_emptied(self.state, self.queues, key, option) is None for option in possible)
 
     def _may_come(self, event: Event) -> bool:
@@ -438,7 +438,7 @@ def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     known = queues.options_of(state, entry.group)
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
     asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])
-    counting, tenant = state.cluster.devices.counting, entry.workload.key.partition("/")[0]
+    counting, tenant = state.cluster.devices.counting, entry.workload.base.partition("/")[0]
     # Refused before any search: with counts that are too low it would have victims evicted for devices that are free.
     if left := max([counting.uncounted(ask, tenant) for ask in asks], default=0):
         waits = Waits(events={COUNTED: None})

@@ -7,12 +7,13 @@ takes long it says for which claims. It is asked of the devices themselves, so a
 from collections import Counter
 
 from engine.cluster.state import ClusterState
+from engine.reservation_key import HolderKey
 from queueing.model import Workload
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 
 
-def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
+def obstacle(state: ClusterState, queues: Queues, key: HolderKey) -> str | None:
     """Why one whose victims are gone cannot have what was kept for it: "" where it can, None where it has to wait."""
     entry = queues.entries[key]
     grant = entry.grant
@@ -28,7 +29,7 @@ def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
     return "the quota that was freed for it was lowered, or others use it now"
 
 
-def awaited_claims(state: ClusterState, queues: Queues, key: str) -> list[str]:
+def awaited_claims(state: ClusterState, queues: Queues, key: HolderKey) -> list[str]:
     """The claims that are to be deallocated on the nodes of one who is nominated and lacks devices."""
     if not _lacks_devices(state, queues, key):
         return []
@@ -37,7 +38,7 @@ def awaited_claims(state: ClusterState, queues: Queues, key: str) -> list[str]:
     return sorted({claim for name in names for claim in state.cluster.devices.lingering(name)})
 
 
-def _of_devices(state: ClusterState, queues: Queues, key: str) -> str | None:
+def _of_devices(state: ClusterState, queues: Queues, key: HolderKey) -> str | None:
     """As `obstacle`, as far as the devices go that are kept for it."""
     if not _lacks_devices(state, queues, key):
         return ""
@@ -48,7 +49,7 @@ def _of_devices(state: ClusterState, queues: Queues, key: str) -> str | None:
     return f"the devices that were kept for it on node {node} are gone, or others have them now" if node else None
 
 
-def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:
+def _lacks_devices(state: ClusterState, queues: Queues, key: HolderKey) -> str:
     """A node that has too few devices for what is to go there, beside all others that wait for some; "" for none."""
     parts = tuple(state.assignments(key).values())
     if all(part.devices is None for part in parts):
@@ -71,7 +72,7 @@ def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:
     return ""
 
 
-def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
+def _quota_suffices(queues: Queues, key: HolderKey, grant: AssumedAdmission) -> bool:
     """Whether what a nominated workload is to get fits beside what others hold, but for what their victims hold too."""
     quotas = queues.quotas
     depth = quotas.begin()

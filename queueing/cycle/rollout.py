@@ -31,7 +31,7 @@ def narrowed(
     for option in options:
         # First as things are: where quota alone lacks, it is the domain that has the room now.
         for gone in ((), workload.follows):
-            domain = _domain(_place_after(state, queues, workload.key, option, gone), level)
+            domain = _domain(_place_after(state, queues, workload.base, option, gone), level)
             found |= {tuple(domain.items()): None} if domain else {}
     for labels in found:
         within = msgspec.structs.replace(pod_set, node_selector={**pod_set.node_selector, **dict(labels)})

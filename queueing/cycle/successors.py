@@ -31,12 +31,12 @@ from typing import Final
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
+from engine.reservation_key import ReservationKey, workload_of
 from engine.results import Refusal
 from queueing.cycle.backfill import claims_behind, open_
 from queueing.cycle.shield import Shield
 from queueing.model import Quantities, Rank
-from queueing.queues.entry import Entry, Phase, base_of
-from queueing.queues.eviction_units import orphan
+from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
 from queueing.queues.pending_workloads import Event
@@ -104,8 +104,8 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
     queues.pending.move_events_to_active(dict.fromkeys(_coming(state, queues)))
     # These have waited for as long as anybody may, and are looked at as if nobody left.
     for key in queues.leaving.waited:
-        queues.pending.move_events_to_active([("claim", key)])
-        if (base := base_of(key)) in queues.growing:
+        queues.pending.move_events_to_active([("claim", str(key))])
+        if (base := workload_of(key)) in queues.growing:
             queues.growing[base] = queues.growing[base][0], ()
     _settle_successors(state, queues, shield, list(queues.successors.values()))
     for one in queues.successors.values() if not queues.leaving else ():
@@ -121,9 +121,11 @@ def _coming(state: ClusterState, queues: Queues) -> Iterator[Event]:
     promised = {victim for key in queues.holders.nominated for victim in queues.entries[key].victims}
     for key in queues.leaving.begun:
         # Waking anybody for room that is promised to the preemptor would only cost looks.
-        if key in promised or queues.of_pod.get(key) in promised:
+        name = workload_of(key)
+        if key in promised or queues.of_pod.get(name, "") in promised:
             continue
-        pod, held = state.pods.get(key), queues.quotas.held.get(key) or queues.quotas.held.get(orphan(key))
+        pod = state.pods.get(name)
+        held = queues.quotas.held.get(key) or queues.quotas.held.get(ReservationKey.for_orphan(name))
         flavors = [part.flavor for part in state.assignments(key).values()]
         yield from (("room", flavor) for flavor in (flavors if pod is None else state.flavors_on(pod.node)))
         if held is not None and held.queue in queues.quotas.queues:
@@ -197,7 +199,7 @@ def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assign
     if len(queues.successors) >= MOST and entry.workload.key not in queues.successors:
         return
     rank = _rank(queues, entry, option.amounts)
-    queues.successors[entry.workload.key] = Successor(entry, option, assignments, rank)
+    queues.successors[entry.workload.base] = Successor(entry, option, assignments, rank)
 
 
 def remove_successor(queues: Queues, key: str) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey, order_of
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.queues.entry import OUTSIDE, Entry, Phase
 from queueing.queues.eviction_units import units_of
@@ -27,6 +28,8 @@ from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
 from queueing.queues.usage import FlavorRows, Mask
+
+Importance = tuple[float, int, float, tuple[str, ...]]
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -83,7 +86,7 @@ class Candidates(msgspec.Struct, dict=True):
     option: FlavorAssignment
     mode: Mode
     _share: dict[str, float] = msgspec.field(default_factory=dict)
-    _importance: dict[str, tuple[float, int, float, str]] = msgspec.field(default_factory=dict)
+    _importance: dict[HolderKey, Importance] = msgspec.field(default_factory=dict)
     _borrowers: list[str] | None = None
 
     def anyone(self) -> bool:
@@ -103,9 +106,9 @@ class Candidates(msgspec.Struct, dict=True):
             (low := self.queues.holders.lowest(name)) is not None and low <= most for name in self._others()
         )
 
-    def all_units(self) -> dict[str, None]:
+    def all_units(self) -> dict[HolderKey, None]:
         """All units that may be taken in the flavors of the option."""
-        found: dict[str, None] = {}
+        found: dict[HolderKey, None] = {}
         for flavor in dict.fromkeys(self.option.rooms):
             occupancy = self.queues.holders.usage(self.state, flavor)
             if occupancy is not None:
@@ -113,9 +116,9 @@ class Candidates(msgspec.Struct, dict=True):
                 found |= dict.fromkeys(occupancy.keys[number] for number in eligible)
         return found
 
-    def few(self, limit: int, most: int | None) -> list[str]:
+    def few(self, limit: int, most: int | None) -> list[HolderKey]:
         """All units of up to a priority that may be taken; [] where they are more than ``limit``."""
-        found: list[str] = []
+        found: list[HolderKey] = []
         for flavor in dict.fromkeys(self.option.rooms):
             occupancy = self.queues.holders.usage(self.state, flavor)
             if occupancy is None:
@@ -176,7 +179,7 @@ class Candidates(msgspec.Struct, dict=True):
                         yield other
                         break
 
-    def by_quota(self) -> list[str]:
+    def by_quota(self) -> list[HolderKey]:
         """The units of the same, the least important first."""
         givers = sorted(self.givers(), key=lambda other: self.importance(other.workload.key))
         return [
@@ -185,7 +188,7 @@ class Candidates(msgspec.Struct, dict=True):
             for unit in units_of(other.workload, self.state.assignments(other.workload.key).values())
         ]
 
-    def importance(self, unit: str) -> tuple[float, int, float, str]:
+    def importance(self, unit: HolderKey) -> Importance:
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
         found = self._importance.get(unit)
         if found is None:
@@ -194,7 +197,7 @@ class Candidates(msgspec.Struct, dict=True):
                 if other.queue not in self._share:
                     self._share[other.queue] = -self.queues.quotas.share(other.queue)
                 share = self._share[other.queue]
-            found = self._importance[unit] = share, other.workload.priority, -other.workload.created, unit
+            found = self._importance[unit] = share, other.workload.priority, -other.workload.created, order_of(unit)
         return found
 
     def _others(self) -> list[str]:
@@ -247,11 +250,11 @@ class Candidates(msgspec.Struct, dict=True):
         return frozenset(self.queues.of_pod[pod] for pod in pods if pod in self.queues.of_pod)
 
     @cached_property
-    def _followed(self) -> frozenset[str]:
+    def _followed(self) -> frozenset[HolderKey]:
         """Who leaves by itself, where somebody is to have what comes free."""
         return frozenset(self.queues.leaving.workloads if self.queues.kept_for() else ())
 
-    def spared(self, key: str) -> bool:
+    def spared(self, key: HolderKey) -> bool:
         """Whether a holder is non-preemptible, and its queue holds no more that way than is its own."""
         held = self.queues.quotas.held.get(key)
         if held is None or not held.non_preemptible:
@@ -260,7 +263,7 @@ class Candidates(msgspec.Struct, dict=True):
         # Another queue may take the excess: else naming a class would keep the nominal quota of others.
         return held.queue == self.entry.queue or not any(overheld(held.queue, name) > 0 for name in self.option.amounts)
 
-    def _protected(self, key: str) -> bool:
+    def _protected(self, key: HolderKey) -> bool:
         """Whether a budget keeps a holder from being a victim."""
         if key not in self.queues.spared and key not in self.queues.budgets.guarded:
             return False

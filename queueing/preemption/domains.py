@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from engine.arrays import Ints
 from engine.kubelet.resource_requests import is_device
 from engine.placement.upper_bounds import UpperBounds
+from engine.reservation_key import HolderKey
 from queueing.preemption.fragmentation import counted
 from queueing.preemption.plan import Plan
 from queueing.preemption.relief import DeviceRelief
@@ -81,7 +82,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         rows = self.occupancy.rows()
         return rows.select_rows(self.eligible[rows.owner])
 
-    def keys(self, numbers: Ints) -> list[str]:
+    def keys(self, numbers: Ints) -> list[HolderKey]:
         """Workloads by number."""
         return [self.occupancy.keys[number] for number in numbers.tolist()]
 
@@ -189,9 +190,9 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         there[owners] = True
         return there.nonzero()[0]
 
-    def owners_on(self, region: CandidateDomain) -> dict[str, list[str]]:
+    def owners_on(self, region: CandidateDomain) -> dict[str, list[HolderKey]]:
         """By node of a region, the candidates that hold something there."""
-        found: dict[str, list[str]] = {}
+        found: dict[str, list[HolderKey]] = {}
         rows = self.rows.select_rows(np.isin(self.rows.leaf, region.leaves))
         rows = rows.select_rows(self.occupancy.priority[rows.owner] <= region.most)
         names, keys = self.outlook.tree.names, self.occupancy.keys
@@ -239,7 +240,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         columns = [column[order].tolist() for column in (most, total, size, freed, leaves)]
         return [NodeBound(*each) for each in zip(*columns, strict=True)]
 
-    def owners_of(self, leaf: int) -> list[str]:
+    def owners_of(self, leaf: int) -> list[HolderKey]:
         """The candidates that hold something on a node."""
         order, leaves = self._by_leaf
         first, behind = np.searchsorted(leaves, (leaf, leaf + 1))
@@ -278,7 +279,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         found: Floats = held / max(float(held.max(initial=0)), 1.0)
         return found
 
-    def holdings(self, keys: Iterable[str]) -> "SlotHoldings":
+    def holdings(self, keys: Iterable[HolderKey]) -> "SlotHoldings":
         """What each of some workloads holds on each leaf, of each needed resource."""
         numbers = {key: self.occupancy.numbers[key] for key in keys if key in self.occupancy.numbers}
         chosen = np.full(len(self.occupancy.keys), -1, np.int64)
@@ -308,7 +309,7 @@ def _up_to_here(amounts: NDArray[Number], starts: Ints) -> NDArray[Number]:
 class SlotHoldings(msgspec.Struct, frozen=True):
     """Workload ``owner[i]`` (by ``numbers``) holds ``amounts[r][i]`` of resource r on ``leaf[i]``; each pair once."""
 
-    numbers: dict[str, int]
+    numbers: dict[HolderKey, int]
     owner: Ints
     leaf: Ints
     amounts: list[Ints]

@@ -28,6 +28,7 @@ from engine.preemption.cover import Amount, Item, cheapest
 from engine.preemption.model import NOBODY, Choice, ChoiceRules, Cost, Key, Landing, NodeRoom, Preemptor, VictimPod
 from engine.preemption.one_room import OneRoom, least_landing
 from engine.preemption.search import find
+from engine.reservation_key import HolderKey
 from queueing.preemption.landings import Landings
 from queueing.preemption.plan import ranked
 
@@ -43,10 +44,10 @@ class EvictableUnit(msgspec.Struct, frozen=True, gc=False):
     A node is in one domain, so what the workload has there is the unit's.
     """
 
-    key: str
+    key: HolderKey
     priority: int
     pods: tuple[Pod, ...] = ()
-    workload: str = ""
+    workload: HolderKey = ""
 
 
 class NodePick(NamedTuple):
@@ -70,7 +71,7 @@ class Proposed(NamedTuple):
     ``settled``: no pod could land better on any of these machines.
     """
 
-    keys: list[str]
+    keys: list[HolderKey]
     price: Key
     settled: bool
 
@@ -85,7 +86,9 @@ class NodesInside(msgspec.Struct, dict=True):
     _chosen: "dict[tuple[object, ...], NodePick | None]" = msgspec.field(default_factory=dict)
     _bounds: "dict[tuple[object, ...], _Least | None]" = msgspec.field(default_factory=dict)
     _ideals: dict[Layout | None, Landing] = msgspec.field(default_factory=dict)
-    _outlines: dict[tuple[str, str], tuple[object, ...]] = msgspec.field(default_factory=dict)  # by node and victim
+    _outlines: dict[tuple[str, HolderKey], tuple[object, ...]] = msgspec.field(
+        default_factory=dict
+    )  # by node and victim
     _most: dict[tuple[Layout, State, int], int] = msgspec.field(default_factory=dict)
 
     @classmethod
@@ -307,13 +310,13 @@ class _Greedy:
     def __init__(self, inner: NodesInside, rooms: dict[str, NodeRoom]) -> None:
         self._inner, self._rooms = inner, rooms
         self._order = {name: at for at, name in enumerate(rooms)}
-        self._on: dict[str, list[str]] = {}
+        self._on: dict[HolderKey, list[str]] = {}
         for name, room in rooms.items():
             for victim in room.victims:
                 self._on.setdefault(victim.key, []).append(name)
         self._heap: list[tuple[Key, int, int, NodeRoom, NodePick | None]] = []
         self._pushed = count()  # rooms have no order: one that was looked at again may cost as much as before
-        self._taken: dict[str, int] = {}
+        self._taken: dict[HolderKey, int] = {}
         self._landed: list[Landing] = []
 
     def run(self) -> Proposed:
@@ -369,7 +372,7 @@ def _positions(room: NodeRoom, choice: Choice) -> tuple[int, ...]:
     return tuple([at for at, victim in enumerate(room.victims) if victim.key in keys])
 
 
-def _node_without(room: NodeRoom, gone: Iterable[str]) -> NodeRoom:
+def _node_without(room: NodeRoom, gone: Iterable[HolderKey]) -> NodeRoom:
     """The node with some of its victims gone."""
     keys, free, state = set(gone), dict(room.free), room.state
     uses: list[ZoneUse] = []

@@ -15,8 +15,7 @@ from engine.kubelet.machine import Layout, NumaPlacement
 from engine.kubelet.rebuild import asked, inner, places_of
 from engine.preemption.model import ChoiceRules, Landing
 from engine.preemption.search import landing_of
-
-_TRIAL = "\0landing"  # behind the key of a workload: it may hold something already
+from engine.reservation_key import HolderKey, ReservationKey
 
 
 class Landings(NamedTuple):
@@ -48,27 +47,28 @@ class Landings(NamedTuple):
         return rules.scoring.score_of(total, worth, max(sum(self), 1))
 
 
-def landings_of(state: ClusterState, key: str, assignments: Sequence[Assignment]) -> Landings | None:
+def landings_of(state: ClusterState, key: HolderKey, assignments: Sequence[Assignment]) -> Landings | None:
     """Where the pods of these assignments land as things are in a state that they are not in yet. Changes nothing."""
     inside = [part for part in assignments if inner(part.shape) is not None]
     # No landings at all: a count of zeros would compare as "all land well".
     if not inside or not state.machines:
         return None
-    checkpoint = state.begin()
+    # Beside what it holds: it may hold something already.
+    checkpoint, trial = state.begin(), ReservationKey.for_trial(key, "landing")
     try:
         # Reserved as a trial: the engine then decides the zones as it would at an admission.
-        state.reserve(key + _TRIAL, assignments)
+        state.reserve(trial, assignments)
         return Landings.count_landings(
             landing
             for part in inside
             for node, count in _nodes(part)
-            for landing in _landings_on_node(state, key + _TRIAL, part.pod_set, node, count)
+            for landing in _landings_on_node(state, trial, part.pod_set, node, count)
         )
     finally:
         state.rollback(checkpoint)
 
 
-def crossing_without_need(state: ClusterState, key: str, assignments: Sequence[Assignment]) -> int:
+def crossing_without_need(state: ClusterState, key: HolderKey, assignments: Sequence[Assignment]) -> int:
     """How many pods of these assignments would cross sockets, and would not if nothing else ran on their node.
 
     In a state that they are not in yet. Changes nothing.
@@ -76,13 +76,13 @@ def crossing_without_need(state: ClusterState, key: str, assignments: Sequence[A
     found, inside = 0, [part for part in assignments if inner(part.shape) is not None]
     if not inside:
         return 0
-    checkpoint = state.begin()
+    checkpoint, trial = state.begin(), ReservationKey.for_trial(key, "landing")
     try:
-        state.reserve(key + _TRIAL, assignments)
+        state.reserve(trial, assignments)
         for part in inside:
             needs: dict[int, bool] = {}  # by layout
             for node, count in _nodes(part):
-                across = _landings_on_node(state, key + _TRIAL, part.pod_set, node, count).count(Landing.ACROSS)
+                across = _landings_on_node(state, trial, part.pod_set, node, count).count(Landing.ACROSS)
                 if across and part.shape is not None:
                     layout = state.machines[node].layout
                     if id(layout) not in needs:
@@ -100,10 +100,10 @@ def _nodes(part: Assignment) -> list[tuple[str, int]]:
     return [on for piece in part.slices for on in piece.nodes]
 
 
-def _landings_on_node(state: ClusterState, key: str, pod_set: str, node: str, count: int) -> list[Landing]:
+def _landings_on_node(state: ClusterState, trial: ReservationKey, pod_set: str, node: str, count: int) -> list[Landing]:
     """Of the pods on one node; those that its kubelet is not known to take are the worst."""
     machine = state.machines.get(node)
-    placements = state.placements(key, pod_set, node) if machine is not None else ()
+    placements = state.placements(trial, pod_set, node) if machine is not None else ()
     found = [] if machine is None else [_landing(machine.layout, placement) for placement in placements]
     # Fewer placements than pods: the kubelet is not known to take the rest.
     return found + [Landing.UNKNOWN] * (count - len(found))

@@ -8,6 +8,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.state import ClusterState
 from engine.placement.upper_bounds import UpperBounds
+from engine.reservation_key import HolderKey
 from queueing.preemption.domains import CandidateDomains, SlotHoldings
 from queueing.queues.usage import Mask
 
@@ -21,7 +22,7 @@ class NecessityProof(msgspec.Struct):
     _held: SlotHoldings | None = None
     _sure: Mask | None = None
 
-    def start(self, state: ClusterState, taken: Iterable[str]) -> None:
+    def start(self, state: ClusterState, taken: Iterable[HolderKey]) -> None:
         """Look at the state while all of ``taken`` are out."""
         site = self.site
         outlook = UpperBounds.compute_bounds(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
@@ -33,7 +34,7 @@ class NecessityProof(msgspec.Struct):
         self._fits = outlook.bound_leaves()
         self._held = site.holdings(taken)
 
-    def surely(self, key: str) -> bool:
+    def surely(self, key: HolderKey) -> bool:
         """Whether every domain that could take the pod set now could not if this one were left alone."""
         if self._held is None or key not in self._held.numbers:
             return False
@@ -41,7 +42,7 @@ class NecessityProof(msgspec.Struct):
             self._sure = self._proven(self._held)
         return bool(self._sure[self._held.numbers[key]])
 
-    def left_alone(self, key: str) -> None:
+    def left_alone(self, key: HolderKey) -> None:
         """It stays, so what it holds is not free."""
         held = self._held
         if held is None or key not in held.numbers:

@@ -7,9 +7,10 @@ import msgspec
 from engine.cluster.assignment import Assignment
 from engine.preemption.model import ChoiceRules, Key
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey, Role, role_of
 from queueing.preemption.fragmentation import NOTHING, Fragmentation
 from queueing.preemption.landings import Landings
-from queueing.queues.eviction_units import Path, is_pod
+from queueing.queues.eviction_units import Path
 
 
 class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
@@ -19,7 +20,7 @@ class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
     goes whole.
     """
 
-    key: str
+    key: HolderKey
     uid: str
     priority: int
     reason: Reason
@@ -27,8 +28,8 @@ class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_pod(self) -> bool:
-        """Whether it is a pod that no queue admitted; ``key`` is then ``namespace/name`` behind a prefix."""
-        return is_pod(self.key)
+        """Whether it is a pod that no queue admitted."""
+        return role_of(self.key) is Role.POD
 
     @property
     def units(self) -> int:

@@ -27,6 +27,7 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.kubelet.rebuild import inner
 from engine.model import PODS
+from engine.reservation_key import HolderKey, order_of
 from engine.results import Refusal
 from queueing.model import looks_at_pods
 from queueing.preemption.plan import Plan, PlannedVictim
@@ -39,7 +40,7 @@ MOST: Final = 64  # nodes with promised slots that are looked at
 TRIES: Final = 4  # plans that are looked for, each without the nodes of those that do not work out in some order
 
 Amounts = dict[str, int]
-Slots = dict[str, list[Assignment]]  # by workload
+Slots = dict[HolderKey, list[Assignment]]
 
 
 class PromisedRoom(msgspec.Struct, frozen=True):
@@ -157,19 +158,19 @@ def _uncovered_slots(state: ClusterState, queues: Queues, twice: Collection[str]
         state.rollback(checkpoint)
 
 
-def _going(queues: Queues) -> list[str]:
+def _going(queues: Queues) -> list[HolderKey]:
     """The victims that go as a whole."""
     victims = {victim for key in queues.holders.promised() for victim in queues.entries[key].victims}
-    return sorted(victims.difference(queues.holders.losing))
+    return sorted(victims.difference(queues.holders.losing), key=order_of)
 
 
-def _take_out(state: ClusterState, queues: Queues, units: Iterable[str]) -> None:
+def _take_out(state: ClusterState, queues: Queues, units: Collection[HolderKey]) -> None:
     for pod in sorted(pod for unit in units for pod in queues.entry_of_unit(unit).pods):
         state.remove_pod(pod)
     state.release_all(units)
 
 
-def _can_take_slots(state: ClusterState, key: str, part: Assignment, names: Collection[str]) -> bool:
+def _can_take_slots(state: ClusterState, key: HolderKey, part: Assignment, names: Collection[str]) -> bool:
     """Whether the kubelets of some nodes would take all slots there."""
     if inner(part.shape) is None:
         return True
@@ -220,7 +221,7 @@ def _less(amounts: Amounts, other: Mapping[str, int]) -> Amounts:
 
 
 def _uncovered(
-    state: ClusterState, key: str, parts: Iterable[Assignment], gains: Mapping[str, _Room]
+    state: ClusterState, key: HolderKey, parts: Iterable[Assignment], gains: Mapping[str, _Room]
 ) -> list[Assignment] | None:
     """What counts of what one is promised; None where that is all of it."""
     left, fewer = list[Assignment](), False
@@ -236,7 +237,7 @@ def _uncovered(
     return left if fewer else None
 
 
-def _covered(state: ClusterState, key: str, part: Assignment, name: str, gain: _Room) -> int:
+def _covered(state: ClusterState, key: HolderKey, part: Assignment, name: str, gain: _Room) -> int:
     """How many slots of a pod set on a node are covered."""
     zoned = gain.zones and inner(part.shape) is not None
     places = state.placements(key, part.pod_set, name) if zoned else ()

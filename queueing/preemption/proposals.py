@@ -21,6 +21,7 @@ import msgspec
 from engine.cluster.state import ClusterState
 from engine.preemption.every_subset import every_subset
 from engine.preemption.model import ChoiceRules, Key, NodeRoom
+from engine.reservation_key import HolderKey
 from queueing.preemption.domains import SAME, CandidateDomain, CandidateDomains, NodeBound
 from queueing.preemption.inside_nodes import EvictableUnit, NodePick, NodesInside, Proposed
 from queueing.preemption.landings import Landings
@@ -40,7 +41,7 @@ class Proposal(msgspec.Struct, frozen=True):
     where that is not known.
     """
 
-    sets: tuple[list[str], ...]
+    sets: tuple[list[HolderKey], ...]
     most: int
     cost: float
     price: Key = ()
@@ -53,7 +54,7 @@ class Proposals(msgspec.Struct):
     queues: Queues
     site: CandidateDomains
     rules: ChoiceRules
-    _holders: dict[str, EvictableUnit] = msgspec.field(
+    _holders: dict[HolderKey, EvictableUnit] = msgspec.field(
         default_factory=dict
     )  # while all are as they were when it was asked
 
@@ -128,7 +129,7 @@ class Proposals(msgspec.Struct):
         on = {name: [self.holder_of_unit(key) for key in keys] for name, keys in self.site.owners_on(region).items()}
         return inner.victims([outlook.tree.names[leaf] for leaf in leaves], on)
 
-    def holder_of_unit(self, key: str) -> EvictableUnit:
+    def holder_of_unit(self, key: HolderKey) -> EvictableUnit:
         """A unit by its key, with its bound pods."""
         found = self._holders.get(key)
         if found is None:

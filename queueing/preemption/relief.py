@@ -15,8 +15,8 @@ from engine.arrays import Ints
 from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
 from engine.placement.upper_bounds import UpperBounds
+from engine.reservation_key import HolderKey, Role, role_of, whole_of
 from queueing.preemption.simulate import SimulatedRemoval
-from queueing.queues.eviction_units import holder_of, is_pod
 from queueing.queues.usage import FlavorRows, Mask
 
 
@@ -55,7 +55,7 @@ class DeviceRelief(msgspec.Struct, frozen=True):
                 number, int(usage.priority[number]), pods, slots, taking.count_devices(unit, taking.pods_of_unit(unit))
             )
             for number in eligible.nonzero()[0].tolist()
-            if not is_pod(unit := usage.keys[number])
+            if role_of(unit := usage.keys[number]) is not Role.POD
             for pods, slots in (_devices_of_unit(taking, unit),)
             if pods or slots
         ]
@@ -85,17 +85,17 @@ class DeviceRelief(msgspec.Struct, frozen=True):
 
 
 def _devices_of_unit(
-    taking: SimulatedRemoval, unit: str
+    taking: SimulatedRemoval, unit: HolderKey
 ) -> tuple[frozenset[str], tuple[tuple[str, DeviceAsk, int], ...]]:
     pods, known = taking.pods_of_unit(unit), taking.state.cluster.devices.holders.reserved_pods
     waiting = [(pod.node, pod.devices, 1) for pod in pods if pod.devices is not None]
     return frozenset([pod.key for pod in pods if pod.key in known]), (*waiting, *_slots(taking, unit))
 
 
-def _slots(taking: SimulatedRemoval, unit: str) -> Iterator[tuple[str, DeviceAsk, int]]:
+def _slots(taking: SimulatedRemoval, unit: HolderKey) -> Iterator[tuple[str, DeviceAsk, int]]:
     """(node, what is kept there, for how many slots of a unit that no pod fills)."""
     nodes = taking.nodes_of_unit(unit)
-    for slots in taking.state.ledger.held.get(holder_of(unit), {}).values():
+    for slots in taking.state.ledger.held.get(whole_of(unit), {}).values():
         ask = slots.assignment.devices
         for node, units in slots.promised.items():
             if ask is not None and (nodes is None or node in nodes):

@@ -32,6 +32,7 @@ from engine.model import Pod
 from engine.placement.upper_bounds import UpperBounds
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.reasons import Cure, Reason
+from engine.reservation_key import HolderKey, Role, order_of, part_of, role_of, whole_of
 from engine.results import Refusal
 from queueing.preemption.candidates import Candidates, Mode, modes
 from queueing.preemption.domains import CandidateDomains
@@ -45,7 +46,7 @@ from queueing.preemption.relief import DeviceRelief
 from queueing.preemption.simulate import RemovedUnit, SimulatedRemoval
 from queueing.preemption.subsets import subsets
 from queueing.queues.entry import Entry
-from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
+from queueing.queues.eviction_units import split
 from queueing.queues.flavor_assigner import FlavorAssignment, prefixes, put
 from queueing.queues.held import Held
 from queueing.queues.queues import Queues
@@ -190,14 +191,14 @@ class _Search:
         order = sorted(self.candidates.all_units(), key=self.candidates.importance)
         # Powers of two: each try places all pod sets, and `_cut` spares whom the larger step took in vain.
         sizes = [1 << power for power in range(2, 1 + max(2, len(order).bit_length()))]
-        return self._try_sets(*(order[:size] for size in sizes))
+        return self._try_sets(*[order[:size] for size in sizes])
 
     def _one_by_one(self) -> Plan | None:
         """Room for one pod set after the other, each in the domain where that costs least, beside those before it."""
         self._needed = None
         quotas, state, key = self.queues.quotas, self.state, self.entry.workload.key
         depth, checkpoint = quotas.begin(), state.begin()
-        taken: dict[str, RemovedUnit] = {}
+        taken: dict[HolderKey, RemovedUnit] = {}
         try:
             before: tuple[Assignment, ...] = ()
             for option in prefixes(self.option):
@@ -219,7 +220,7 @@ class _Search:
         return self._try_sets(list(taken))
 
     def _place_last_pod_set(
-        self, site: CandidateDomains, option: FlavorAssignment, taken: dict[str, RemovedUnit]
+        self, site: CandidateDomains, option: FlavorAssignment, taken: dict[HolderKey, RemovedUnit]
     ) -> tuple[Assignment, ...] | None:
         """Take out the victims of the cheapest domain that then takes the last pod set of an option."""
         quotas, state = self.queues.quotas, self.state
@@ -261,7 +262,7 @@ class _Search:
                 best = found
         return best
 
-    def _frees(self, unit: str) -> int:
+    def _frees(self, unit: HolderKey) -> int:
         """What a unit that is in the state gives up of what counts."""
         pods = self.removal.pods_of_unit(unit)
         amounts = self.removal.amounts_by_node(unit, pods, self._resources)
@@ -274,11 +275,11 @@ class _Search:
 
     # -- trying -----------------------------------------------------------------------------------------------
 
-    def _try_sets(self, *sets: list[str]) -> Plan | None:
+    def _try_sets(self, *sets: list[HolderKey]) -> Plan | None:
         """The plan that evicts the first of these sets that suffices, victims for quota added, cut to the needed."""
         quotas, state = self.queues.quotas, self.state
         depth, checkpoint = quotas.begin(), state.begin()
-        taken: dict[str, RemovedUnit] = {}
+        taken: dict[HolderKey, RemovedUnit] = {}
         try:
             placed = self._place_option() if not sets else None
             for keys in sets:
@@ -304,7 +305,7 @@ class _Search:
         found = put(self.state, self.entry.workload.key, self.option)
         return None if isinstance(found, Refusal) else found
 
-    def _cut(self, taken: dict[str, RemovedUnit], placed: tuple[Assignment, ...] | None) -> Plan | None:
+    def _cut(self, taken: dict[HolderKey, RemovedUnit], placed: tuple[Assignment, ...] | None) -> Plan | None:
         """Leave alone whom the plan does not need, the most important first; where numbers count, the smallest.
 
         ``placed``: where the workload goes as things are; None where that is to be asked.
@@ -322,8 +323,8 @@ class _Search:
             without = None
             if self.removal.quota_fits():
                 # Slots before pods: a pod that comes back takes its own slot, and would count beside it otherwise.
-                if not is_pod(key):
-                    self.removal.reserve_rest(holder_of(key), (unit for unit in taken if unit != key))
+                if role_of(key) is not Role.POD:
+                    self.removal.reserve_rest(whole_of(key), (unit for unit in taken if unit != key))
                 for pod in taken[key].pods:
                     state.set_pod(pod)
                 without = self._place_option()
@@ -343,11 +344,13 @@ class _Search:
         landings = landings_of(state, self.entry.workload.key, assignments)
         return Plan(tuple(self._victims(taken)), assignments, self._fragmentation_left(taken, assignments), landings)
 
-    def _fragmentation_left(self, taken: Mapping[str, RemovedUnit], assignments: Sequence[Assignment]) -> Fragmentation:
+    def _fragmentation_left(
+        self, taken: Mapping[HolderKey, RemovedUnit], assignments: Sequence[Assignment]
+    ) -> Fragmentation:
         """What is left fragmented, while these are out of the state."""
         resources, parts, pods = self._resources, list[Assignment](), list[Pod]()
         for unit, one in taken.items():
-            if is_pod(unit):
+            if role_of(unit) is Role.POD:
                 pods += one.pods
             else:
                 parts += self.removal.slots_of_unit(unit)
@@ -356,18 +359,18 @@ class _Search:
         left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
         return left._replace(freed=left.freed + devices)
 
-    def _spared(self, unit: str, given: Held | None) -> tuple[float | str, ...]:
+    def _spared(self, unit: HolderKey, given: Held | None) -> tuple[float | tuple[str, ...], ...]:
         if given is None or not self._rules.by_count:
             return self.candidates.importance(unit)
         wanted = self.option.amounts
         gives = sum(amount / wanted[key] for key, amount in given.amounts.items() if wanted.get(key))
         return -gives, *self.candidates.importance(unit)
 
-    def _victims(self, units: Iterable[str]) -> Iterator[PlannedVictim]:
+    def _victims(self, units: Iterable[HolderKey]) -> Iterator[PlannedVictim]:
         """Workloads and pods; one that would lose all, or more than it can do without, goes whole."""
-        for key, of_it in groupby(sorted(units, key=holder_of), key=holder_of):
+        for key, of_it in groupby(sorted(units, key=lambda unit: order_of(whole_of(unit))), key=whole_of):
             other = self.queues.entry_of_unit(key)
-            workload, domains = other.workload, tuple(filter(None, map(domain_of, of_it)))
+            workload, domains = other.workload, tuple(filter(None, map(part_of, of_it)))
             left = sum(part.count for part in split(self.removal.before[key], domains)[0]) if domains else 0
             # Below its least number of pods the rest is of no use to it.
             if left == 0 or left < max(workload.at_least.values(), default=0):

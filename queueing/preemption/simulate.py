@@ -12,10 +12,11 @@ import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.model import Pod
+from engine.reservation_key import HolderKey, Role, part_of, role_of, whole_of
 from queueing.model import FlavorResource
 from queueing.preemption.candidates import Candidates
 from queueing.preemption.fragmentation import held as held_on
-from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
+from queueing.queues.eviction_units import split
 from queueing.queues.held import Held
 
 LEAP: Final = 16  # times as many as are gone that are taken at once, at most
@@ -34,7 +35,7 @@ class SimulatedRemoval:
     """Takes units for one who waits, as long as the rules still allow it."""
 
     candidates: Candidates
-    before: dict[str, tuple[Assignment, ...]] = field(default_factory=dict)  # of those whose units were taken
+    before: dict[HolderKey, tuple[Assignment, ...]] = field(default_factory=dict)  # of those whose units were taken
 
     def __post_init__(self) -> None:
         who = self.candidates
@@ -78,31 +79,31 @@ class SimulatedRemoval:
         borrows = not self.candidates.mode.borrowing and quotas.borrows(queue, option.amounts)
         return not borrows and self.limits.fits_limits(option.asked)
 
-    def take_all(self, units: Iterable[str], taken: dict[str, RemovedUnit]) -> bool:
+    def take_all(self, units: Iterable[HolderKey], taken: dict[HolderKey, RemovedUnit]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""
         # In order of importance: whether a queue may still be taken from depends on who was taken before.
         ranked = sorted({unit: None for unit in units if unit not in taken}, key=self.candidates.importance)
         # Noted before anything is taken: afterwards the quotas do not know it any more.
         held = {unit: self._quota_of_unit(unit) for unit in ranked}
         gone = self._take_each(ranked)
-        whole: list[str] = []
+        whole: list[HolderKey] = []
         for unit in gone:
-            key = holder_of(unit)
+            key = whole_of(unit)
             # The assignments before its first unit went: slices are split from these, whichever of them goes next.
             if key not in self.before:
                 self.before[key] = tuple(self.state.assignments(key).values())
             pods = self.pods_of_unit(unit)
             taken[unit] = RemovedUnit(held[unit], pods, self.count_devices(unit, pods) if pods else 0)
             for pod in pods:
-                self.state.remove_pod(pod.key, deallocated=not is_pod(unit))
-            if not domain_of(unit):
+                self.state.remove_pod(pod.key, deallocated=role_of(unit) is not Role.POD)
+            if not part_of(unit):
                 whole.append(key)
         self.state.release_all(whole)
-        for key in dict.fromkeys(holder_of(unit) for unit in gone if domain_of(unit)):
+        for key in dict.fromkeys(whole_of(unit) for unit in gone if part_of(unit)):
             self.reserve_rest(key, taken)
         return bool(gone)
 
-    def _take_each(self, keys: list[str]) -> list[str]:
+    def _take_each(self, keys: list[HolderKey]) -> list[HolderKey]:
         """Take the quota of units away, one after the other, of those that may still be taken; returns those."""
         quotas, own = self.queues.quotas, self.entry.queue
         held = [quotas.held.get(key) for key in keys]
@@ -112,11 +113,11 @@ class SimulatedRemoval:
             return keys
         return [key for key in keys if self._take_quota(key)]
 
-    def _take_quota(self, unit: str) -> bool:
+    def _take_quota(self, unit: HolderKey) -> bool:
         """Take a unit's quota away, if its queue may still be taken from."""
-        if is_pod(unit):
+        if role_of(unit) is Role.POD:
             return True
-        quotas, key = self.queues.quotas, holder_of(unit)
+        quotas, key = self.queues.quotas, whole_of(unit)
         held = quotas.held.get(key)
         given = self._quota_of_unit(unit)
         if held is None or given is None:
@@ -140,9 +141,9 @@ class SimulatedRemoval:
             quotas.charge_workload(key, msgspec.structs.replace(held, amounts=left))
         return True
 
-    def _quota_of_unit(self, unit: str) -> Held | None:
+    def _quota_of_unit(self, unit: HolderKey) -> Held | None:
         """The quota that a unit holds: all that its workload does, or the part of some of its slices."""
-        key, domain = holder_of(unit), domain_of(unit)
+        key, domain = whole_of(unit), part_of(unit)
         held = self.queues.quotas.held.get(key)
         if held is None or not domain:
             return held
@@ -155,7 +156,7 @@ class SimulatedRemoval:
         amounts = {name: amount // total * lost for name, amount in grant.amounts.items()}
         return msgspec.structs.replace(held, amounts=amounts)
 
-    def pods_of_unit(self, unit: str) -> tuple[Pod, ...]:
+    def pods_of_unit(self, unit: HolderKey) -> tuple[Pod, ...]:
         """The bound pods of a unit: a node is in one domain, so those on its nodes."""
         if not (keys := self.queues.entry_of_unit(unit).pods):
             return ()
@@ -163,42 +164,46 @@ class SimulatedRemoval:
         nodes = self.nodes_of_unit(unit)
         return tuple([pod for pod in pods if nodes is None or pod.node in nodes])
 
-    def nodes_of_unit(self, unit: str) -> set[str] | None:
+    def nodes_of_unit(self, unit: HolderKey) -> set[str] | None:
         """The nodes of a unit that is a part of its workload; None where it is all of it."""
-        if not (domain := domain_of(unit)):
+        if not (domain := part_of(unit)):
             return None
-        lost = split(self.state.assignments(holder_of(unit)).values(), [domain])[1]
+        lost = split(self.state.assignments(whole_of(unit)).values(), [domain])[1]
         return {name for part in lost for piece in part.slices for name, _ in piece.nodes}
 
-    def count_devices(self, unit: str, pods: Iterable[Pod]) -> int:
+    def count_devices(self, unit: HolderKey, pods: Iterable[Pod]) -> int:
         """How many devices the claims of a unit with these pods give back when it goes, as things are."""
         holders = self.state.cluster.devices.holders
-        if is_pod(unit) or not holders.reserved_pods:
+        if role_of(unit) is Role.POD or not holders.reserved_pods:
             return 0
         return len(set(holders.devices_of([pod.key for pod in pods])))
 
-    def amounts_by_node(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
+    def amounts_by_node(self, unit: HolderKey, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
         """By node, what a unit with these pods has of some resources."""
-        return held_on((), pods, resources) if is_pod(unit) else held_on(self.slots_of_unit(unit), (), resources)
+        return (
+            held_on((), pods, resources)
+            if role_of(unit) is Role.POD
+            else held_on(self.slots_of_unit(unit), (), resources)
+        )
 
-    def slots_of_unit(self, unit: str) -> Sequence[Assignment]:
+    def slots_of_unit(self, unit: HolderKey) -> Sequence[Assignment]:
         """The slots of a unit that is no pod."""
-        key, domain = holder_of(unit), domain_of(unit)
+        key, domain = whole_of(unit), part_of(unit)
         parts = self.before.get(key) or tuple(self.state.assignments(key).values())
         return split(parts, [domain])[1] if domain else parts
 
-    def reserve_rest(self, key: str, taken: Iterable[str]) -> None:
+    def reserve_rest(self, key: HolderKey, taken: Iterable[HolderKey]) -> None:
         """Have a workload hold what it held less its units that are taken."""
-        domains = [domain_of(unit) for unit in taken if holder_of(unit) == key]
+        domains = [part_of(unit) for unit in taken if whole_of(unit) == key]
         self.state.reserve(key, split(self.before[key], domains)[0])
 
-    def restore_quota(self, unit: str, given: Held | None) -> None:
+    def restore_quota(self, unit: HolderKey, given: Held | None) -> None:
         """Give a unit its quota back."""
         if given is None:
             return
-        quotas, key = self.queues.quotas, holder_of(unit)
+        quotas, key = self.queues.quotas, whole_of(unit)
         now = quotas.held.get(key)
         amounts = dict(given.amounts)
-        if domain_of(unit) and now is not None:
+        if part_of(unit) and now is not None:
             amounts = {name: amount + amounts.get(name, 0) for name, amount in now.amounts.items()}
         quotas.charge_workload(key, msgspec.structs.replace(given, amounts=amounts))

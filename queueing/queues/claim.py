@@ -1,12 +1,21 @@
 """What is kept for one workload that has waited long. The rules are those of `queueing.cycle.backfill`."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from engine.reservation_key import ReservationKey
 from queueing.model import FlavorResource, Order
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment
+
+
+class BackfillLine(NamedTuple):
+    """Those who wait for room to be kept in a flavor; with a ``pool``, they wait for its quota alone."""
+
+    flavor: str
+    pool: str = ""
 
 
 class BackfillReservation(msgspec.Struct, eq=False):
@@ -62,7 +71,7 @@ class BackfillReservation(msgspec.Struct, eq=False):
     @property
     def key(self) -> str:
         """The workload."""
-        return self.entry.workload.key
+        return self.entry.workload.base
 
     @property
     def order(self) -> Order:
@@ -70,6 +79,6 @@ class BackfillReservation(msgspec.Struct, eq=False):
         return self.entry.order
 
     @property
-    def holder(self) -> str:
+    def holder(self) -> ReservationKey:
         """Under which key the engine holds the room."""
-        return f"{self.key}\0claim"
+        return ReservationKey.for_backfill(self.key)

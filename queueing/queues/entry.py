@@ -8,6 +8,7 @@ import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.model import Amounts
+from engine.reservation_key import HolderKey
 from engine.results import Refusal
 from queueing.model import Order, OutsidePod, Quantities, Workload, order, shape
 from queueing.queues.pending import EquivalenceClass
@@ -23,7 +24,6 @@ class Phase(StrEnum):
     ADMITTED = "Admitted"
 
 
-_GROWTH: Final = "growth "  # no legal start of a workload's key
 OUTSIDE: Final = ""  # as a queue: that of the pods that no queue admitted
 HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 
@@ -57,7 +57,7 @@ class Entry(msgspec.Struct, eq=False):
     group: EquivalenceClass | None = None
     grant: AssumedAdmission | None = None
     held_at: int = 0  # the priority it was listed with when it got its grant
-    victims: set[str] = msgspec.field(default_factory=set)
+    victims: set[HolderKey] = msgspec.field(default_factory=set)
     refusal: Refusal | None = None
     pods: set[str] = msgspec.field(default_factory=set)
     drained: bool = False
@@ -106,7 +106,7 @@ class Entry(msgspec.Struct, eq=False):
 
     # -- what it holds ----------------------------------------------------------------------------------------
 
-    def hold_grant(self, grant: AssumedAdmission, victims: set[str], *, waits: bool) -> None:
+    def hold_grant(self, grant: AssumedAdmission, victims: set[HolderKey], *, waits: bool) -> None:
         """It holds a grant instead of what it held; nominated where victims have to go first, or it ``waits``."""
         self.grant, self.queue, self.victims, self.refusal = grant, grant.queue, victims, None
         # Counts by priority (`Holders.lowest`) take back what they added, also where the priority changes meanwhile.
@@ -133,18 +133,3 @@ class Entry(msgspec.Struct, eq=False):
     def pack(self, grant: AssumedAdmission) -> None:
         """The same that it holds, with the nodes on which the engine packed it."""
         self.grant = grant
-
-
-def growth_of(key: str) -> str:
-    """Under which name a workload holds what more of its pods are to get once their victims are gone."""
-    return _GROWTH + key
-
-
-def is_growth(key: str) -> bool:
-    """Whether what is held under this name is such growth."""
-    return key.startswith(_GROWTH)
-
-
-def base_of(key: str) -> str:
-    """The workload itself."""
-    return key.removeprefix(_GROWTH)

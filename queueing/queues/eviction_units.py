@@ -4,19 +4,16 @@ Rules
 - A gang goes whole. One that declared it (`Workload.by_slices`) may lose all slices that it has in one domain of its
   widest slice level, and keeps the others. So its ranks stay whole slices, whatever moved before; what it lost it wants
   back as growth. This counts for workloads of one pod set; of its last domain it loses everything, and goes whole.
-- A *unit* has a name: the workload's key; the same with a domain; or that of a pod (`pod_unit`).
+- A *unit* has a key (`engine.reservation_key`): the workload's; the same with a domain as its part; or that of a pod.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Final
 
 from engine.cluster.assignment import Assignment, with_slices
+from engine.reservation_key import HolderKey, ReservationKey
 from queueing.model import Workload
 
 Path = tuple[str, ...]
-_END: Final = "\0"
-_POD: Final = "pod "  # no legal start of a workload's key
-_ORPHAN: Final = "orphan "  # nor this
 
 
 def slice_level(workload: Workload) -> str:
@@ -27,47 +24,7 @@ def slice_level(workload: Workload) -> str:
     return layers[0].level if layers else ""
 
 
-def part_of(key: str, domain: Path) -> str:
-    """The name of the slices that a workload has in one domain."""
-    return _END.join((key, *domain))
-
-
-def pod_unit(pod: str) -> str:
-    """The name of a pod (``namespace/name``) that no queue admitted."""
-    return _POD + pod
-
-
-def orphan(pod: str) -> str:
-    """Under which name a pod (``namespace/name``) holds quota that no workload answers for; no unit is called so."""
-    return _ORPHAN + pod
-
-
-def is_orphan(unit: str) -> bool:
-    """Whether what holds quota under this name is such a pod."""
-    return unit.startswith(_ORPHAN)
-
-
-def is_pod(unit: str) -> bool:
-    """Whether it is such a pod."""
-    return unit.startswith(_POD)
-
-
-def pod_of(unit: str) -> str:
-    """The pod's ``namespace/name``."""
-    return unit.removeprefix(_POD)
-
-
-def holder_of(unit: str) -> str:
-    """The workload's key, or the name of the pod."""
-    return unit.partition(_END)[0] if _END in unit else unit
-
-
-def domain_of(unit: str) -> Path:
-    """The domain; () where it is all of it."""
-    return tuple(unit.split(_END)[1:]) if _END in unit else ()
-
-
-def units_of(workload: Workload, parts: Iterable[Assignment]) -> list[str]:
+def units_of(workload: Workload, parts: Iterable[Assignment]) -> list[HolderKey]:
     """The units of a workload that holds this."""
     level, found = slice_level(workload), dict[Path, None]()
     for part in parts:
@@ -75,7 +32,7 @@ def units_of(workload: Workload, parts: Iterable[Assignment]) -> list[str]:
             depth = part.levels.index(level) + 1
             found |= dict.fromkeys(piece.values[:depth] for piece in part.slices)
     # A workload that holds no slots, as all its pods are done, still holds quota to give back.
-    return [part_of(workload.key, domain) for domain in found] or [workload.key]
+    return [ReservationKey.for_domain(workload.key, domain) for domain in found] or [workload.key]
 
 
 def split(parts: Iterable[Assignment], domains: Collection[Path]) -> tuple[list[Assignment], list[Assignment]]:

@@ -20,6 +20,7 @@ from engine.model import Amounts, PodSet, Policy
 from engine.placement.beyond_nodes import beyond_every_node
 from engine.placement.place import place
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey, ReservationKey
 from engine.results import Placement, Refusal, WorkloadRequest
 from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, asks_of, digest, plain, usage
 
@@ -241,7 +242,7 @@ def _option(choices: Sequence[_Choice], asks: Mapping[str, Amounts]) -> FlavorAs
     return FlavorAssignment(flavors, amounts, tuple((room, tuple(sets)) for room, sets in parts.items()), beyond)
 
 
-def put(state: ClusterState, key: str, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
+def put(state: ClusterState, key: HolderKey, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
     """Place all pod sets of an option, or say why one of them cannot be. Changes nothing."""
     if not option.parts:
         return ()
@@ -257,7 +258,7 @@ def put(state: ClusterState, key: str, option: FlavorAssignment) -> tuple[Assign
             if isinstance(found, Refusal):
                 return found
             # Flavors may share nodes: what one part takes there the next one must not find free.
-            state.reserve(f"{key}\0{flavor}\0{number}", found.assignments)
+            state.reserve(ReservationKey.for_trial(key, "put", str(number)), found.assignments)
             assignments += found.assignments
     finally:
         state.rollback(checkpoint)

@@ -14,9 +14,10 @@ from itertools import islice
 import msgspec
 
 from engine.cluster.state import ClusterState
+from engine.reservation_key import HolderKey, ReservationKey
 from queueing.model import OutsidePod, Workload, order
 from queueing.queues.entry import OUTSIDE, AssumedAdmission, Entry, Phase
-from queueing.queues.eviction_units import Path, pod_unit, slice_level, split
+from queueing.queues.eviction_units import Path, slice_level, split
 from queueing.queues.held import Held
 from queueing.queues.quota import Quotas
 from queueing.queues.usage import FlavorRows, SlotOwner, UsageIndex
@@ -25,18 +26,18 @@ from queueing.queues.usage import FlavorRows, SlotOwner, UsageIndex
 class Holders:
     """See the module's rules. ``entries``: all workloads of the queues, by key."""
 
-    def __init__(self, quotas: Quotas, entries: Mapping[str, Entry]) -> None:
-        self.nominated: dict[str, None] = {}
-        self._kept: set[str] = set()  # workloads in `evicting` whose pods a budget keeps
-        self.evicting: dict[str, None] = {}  # whose pods are on their way out
-        self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
-        self.non_preemptible: dict[str, None] = {}  # who is nobody's victim, as far as it does not borrow
-        self.outside: dict[str, Entry] = {}  # pods that no queue admitted, by name of the unit
+    def __init__(self, quotas: Quotas, entries: Mapping[HolderKey, Entry]) -> None:
+        self.nominated: dict[HolderKey, None] = {}
+        self._kept: set[HolderKey] = set()  # workloads in `evicting` whose pods a budget keeps
+        self.evicting: dict[HolderKey, None] = {}  # whose pods are on their way out
+        self.losing: dict[HolderKey, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
+        self.non_preemptible: dict[HolderKey, None] = {}  # who is nobody's victim, as far as it does not borrow
+        self.outside: dict[HolderKey, Entry] = {}  # pods that no queue admitted, by unit
         self.by_flavor: dict[str, int] = {}  # how many hold something of it
         self._quotas = quotas
         self._entries = entries
         self._usage = UsageIndex()
-        self._held_in: dict[str, dict[str, None]] = {}
+        self._held_in: dict[str, dict[HolderKey, None]] = {}
         self._priorities: dict[str, dict[int, int]] = {}
         self._numbers: dict[str, int] = {}
 
@@ -48,8 +49,8 @@ class Holders:
         entry: Entry,
         grant: AssumedAdmission,
         *,
-        nominated: Iterable[str],
-        parts: Mapping[str, tuple[Path, ...]],
+        nominated: Iterable[HolderKey],
+        parts: Mapping[HolderKey, tuple[Path, ...]],
         waits: bool,
         stored: bool,
     ) -> None:
@@ -78,7 +79,7 @@ class Holders:
         else:
             self.nominated.pop(key, None)
 
-    def release_workload(self, state: ClusterState, key: str) -> AssumedAdmission | None:
+    def release_workload(self, state: ClusterState, key: HolderKey) -> AssumedAdmission | None:
         """Have a workload hold nothing, and its victims stay; returns what it held."""
         entry = self._entries.get(key)
         state.release_workload(key)
@@ -115,7 +116,7 @@ class Holders:
         else:
             self.non_preemptible.pop(key, None)
 
-    def mark_leaving(self, *keys: str) -> None:
+    def mark_leaving(self, *keys: HolderKey) -> None:
         """Their pods are on their way out: they are nobody's victims any more, and hold on until ``release_workload``.
 
         Who holds nothing is left out.
@@ -134,18 +135,18 @@ class Holders:
                 self._kept.discard(key)  # that was an earlier eviction
             self.evicting[key] = None
 
-    def set_kept(self, key: str, *, kept: bool) -> None:
+    def set_kept(self, key: HolderKey, *, kept: bool) -> None:
         """Note whether a budget has refused the eviction of a workload for longer than the controller waits for it."""
         if kept and key in self.evicting:
             self._kept.add(key)
         else:
             self._kept.discard(key)
 
-    def going(self) -> list[str]:
+    def going(self) -> list[HolderKey]:
         """The workloads in `evicting` that can be expected to go: no plan counts on what the others hold."""
         return [key for key in self.evicting if key not in self._kept]
 
-    def _holds_domains(self, victim: str, domains: tuple[Path, ...]) -> bool:
+    def _holds_domains(self, victim: HolderKey, domains: tuple[Path, ...]) -> bool:
         """Whether a victim holds what it is to give up."""
         if victim in self.outside:
             return True
@@ -155,7 +156,7 @@ class Holders:
         # Slices that were given up before the restart are waited for by nobody.
         return not domains or bool(split(entry.grant.assignments, domains)[1])
 
-    def _end_shrink(self, victim: str) -> None:
+    def _end_shrink(self, victim: HolderKey) -> None:
         """It gave up what it was to give up: nobody waits for it any more."""
         self.losing.pop(victim, None)
         for other in self.nominated:
@@ -181,7 +182,7 @@ class Holders:
 
     def set_pod(self, pod: OutsidePod) -> None:
         """A bound pod that no queue admitted, and that may be evicted; it is in the engine's state."""
-        unit = pod_unit(pod.key)
+        unit = ReservationKey.for_pod(pod.key)
         found = self.outside.get(unit)
         if found is not None and found.outside == pod:
             return
@@ -203,7 +204,7 @@ class Holders:
 
     def remove_pod(self, key: str) -> None:
         """Such a pod is gone, or may not be evicted any more; ``key``: ``namespace/name``."""
-        unit = pod_unit(key)
+        unit = ReservationKey.for_pod(key)
         found = self.outside.pop(unit, None)
         if found is not None:
             self._count_priority(OUTSIDE, found.workload.priority, -1)
@@ -213,7 +214,7 @@ class Holders:
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def promised(self) -> list[str]:
+    def promised(self) -> list[HolderKey]:
         """Who holds room that its victims hold as well, until they are gone: nodes may look too full meanwhile."""
         return [key for key in self.nominated if self._entries[key].victims]
 
@@ -227,15 +228,15 @@ class Holders:
         finally:
             state.rollback(checkpoint)
 
-    def keys(self) -> Iterator[str]:
+    def keys(self) -> Iterator[HolderKey]:
         """The workloads that hold something."""
         return (key for key, entry in self._entries.items() if entry.grant is not None)
 
-    def held_in(self, queue: str) -> Iterator[str]:
+    def held_in(self, queue: str) -> Iterator[HolderKey]:
         """Who holds quota of a cluster queue."""
         return iter(self._held_in.get(queue, ()))
 
-    def first(self, queue: str) -> Iterator[str]:
+    def first(self, queue: str) -> Iterator[HolderKey]:
         """Some who hold quota of a cluster queue, for messages: reading all of thousands would take long."""
         return islice(self.held_in(queue), 64)
 

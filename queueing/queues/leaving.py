@@ -21,9 +21,9 @@ from typing import Final
 import msgspec
 
 from engine.cluster.state import ClusterState
+from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, workload_of
 from queueing.model import FlavorResource, Quantities
-from queueing.queues.entry import Entry, Phase, base_of, is_growth
-from queueing.queues.eviction_units import orphan
+from queueing.queues.entry import Entry, Phase
 from queueing.queues.quota import Quotas
 
 QUIET: Final = 10.0  # seconds
@@ -56,24 +56,26 @@ class Leaving(msgspec.Struct):
 
     patience: float
     quotas: Quotas
-    entries: Mapping[str, Entry]
-    evicting: Mapping[str, None]
+    entries: Mapping[HolderKey, Entry]
+    evicting: Mapping[HolderKey, None]
     growing: Mapping[str, object]
     pods: list[str] = msgspec.field(default_factory=list)
-    workloads: list[str] = msgspec.field(default_factory=list)
-    begun: list[str] = msgspec.field(default_factory=list)  # those of both that were not among them before
+    workloads: list[HolderKey] = msgspec.field(default_factory=list)
+    begun: list[HolderKey] = msgspec.field(default_factory=list)  # those of both that were not among them before
     amounts: dict[str, Quantities] = msgspec.field(default_factory=dict)
     promised: dict[str, Quantities] = msgspec.field(default_factory=dict)
     unasked: dict[str, Quantities] = msgspec.field(default_factory=dict)
     # Workloads that were a successor of these and were given up: they do not become one again.
     spent: set[str] = msgspec.field(default_factory=set)
     next_time: float = inf  # when somebody is not believed any more, or waits no more
-    waited: list[str] = msgspec.field(default_factory=list)  # who waits for them no more from now on
+    waited: list[HolderKey] = msgspec.field(default_factory=list)  # who waits for them no more from now on
     _now: float = -inf
-    _followers: dict[str, float] = msgspec.field(default_factory=dict)  # who waits for them, or did, and since when
+    _orphans: list[ReservationKey] = msgspec.field(default_factory=list)  # of ``pods``
+    # Who waits for them, or did, and since when.
+    _followers: dict[HolderKey, float] = msgspec.field(default_factory=dict)
     _pods: dict[str, _Departure] = msgspec.field(default_factory=dict)
-    _ending: dict[str, _Departure] = msgspec.field(default_factory=dict)
-    _evicted: dict[str, _Departure] = msgspec.field(default_factory=dict)
+    _ending: dict[HolderKey, _Departure] = msgspec.field(default_factory=dict)
+    _evicted: dict[HolderKey, _Departure] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.pods or self.workloads)
@@ -91,17 +93,17 @@ class Leaving(msgspec.Struct):
         # Each pod that ends renews the ten seconds, but not the minute since the first one.
         self._ending.setdefault(workload, _Departure()).stamp_anew()
 
-    def workload_gone(self, workload: str) -> None:
+    def workload_gone(self, workload: HolderKey) -> None:
         """A workload holds nothing any more."""
         self._ending.pop(workload, None)
 
-    def may_follow(self, key: str) -> bool:
+    def may_follow(self, key: HolderKey) -> bool:
         """Whether one may wait for those that leave."""
         since = self._followers.get(key)
         # For one patience it waits, for one more it may not, then it may again.
         return since is None or not self.patience <= self._now - since < 2 * self.patience
 
-    def watch_workload(self, key: str) -> None:
+    def watch_workload(self, key: HolderKey) -> None:
         """One waits for them."""
         if self._now - self._followers.setdefault(key, self._now) >= 2 * self.patience:
             self._followers[key] = self._now
@@ -126,6 +128,8 @@ class Leaving(msgspec.Struct):
         ends |= {key: self._until(one) for key, one in self._evicted.items()}
         stops = {key: self._until(one) for key, one in self._pods.items()}
         self.pods = [key for key, until in stops.items() if until > now]
+        # Kept, as each look at what there is without them asks for these.
+        self._orphans = [ReservationKey.for_orphan(pod) for pod in self.pods]
         self.workloads = [key for key, until in ends.items() if until > now and key in self.entries]
         self.begun = [key for key in self.pods if key not in before[0]]
         self.begun += [key for key in self.workloads if key not in before[1]]
@@ -134,9 +138,9 @@ class Leaving(msgspec.Struct):
         # Other leavers are other chances, so whoever gave up a place may follow these.
         if before != ({*self.pods}, {*self.workloads}):
             self.spent.clear()
-        self.spent.intersection_update([key for key in self.spent if base_of(key) in self.entries])
+        self.spent.intersection_update([key for key in self.spent if key in self.entries])
         self.amounts, self.promised, self.unasked = {}, {}, {}
-        for unit in (*map(orphan, self.pods), *self.workloads):
+        for unit in self._units():
             self._add(unit)
         # Believed until now and still there: whoever counted on them has to look elsewhere.
         late = before[0].difference(self.pods) & state.pods.keys()
@@ -150,14 +154,14 @@ class Leaving(msgspec.Struct):
         flavors = {flavor for pod in late for flavor in state.flavors_on(state.pods[pod].node)}
         return flavors | {part.flavor for key in stuck for part in state.assignments(key).values()}
 
-    def _is_waiting(self, key: str) -> bool:
+    def _is_waiting(self, key: HolderKey) -> bool:
         """Whether one still has not got what it follows them for."""
-        entry = self.entries.get(base_of(key))
+        entry = self.entries.get(workload_of(key))
         if entry is None:
             return False
-        return entry.phase is not Phase.ADMITTED if not is_growth(key) else base_of(key) in self.growing
+        return workload_of(key) in self.growing if role_of(key) is Role.GROWTH else entry.phase is not Phase.ADMITTED
 
-    def victims_go(self, victims: Iterable[str], now: float) -> None:
+    def victims_go(self, victims: Iterable[HolderKey], now: float) -> None:
         """These were told to go since: who is looked at after that in the same cycle may follow them too."""
         for key in victims:
             if self.patience <= 0 or key not in self.evicting or key not in self.entries or key in self.workloads:
@@ -172,7 +176,12 @@ class Leaving(msgspec.Struct):
     def _until(self, one: _Departure) -> float:
         return inf if one.first is None else one.first + self.patience
 
-    def _add(self, unit: str) -> None:
+    def _units(self) -> Iterator[HolderKey]:
+        """Under which keys they hold quota."""
+        yield from self._orphans
+        yield from self.workloads
+
+    def _add(self, unit: HolderKey) -> None:
         """The quota that a unit holds comes back."""
         if (held := self.quotas.held.get(unit)) is not None:
             # Quota that is marked as leaving is out of `Quotas.overuse_of_queue`
@@ -211,7 +220,7 @@ class Leaving(msgspec.Struct):
         """The same of the quota alone, which costs much less."""
         depth = self.quotas.begin()
         try:
-            self.quotas.free_all([*map(orphan, self.pods), *self.workloads])
+            self.quotas.free_all(self._units())
             yield
         finally:
             self.quotas.rollback(depth)

@@ -12,6 +12,8 @@ Rules
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from engine.reservation_key import HolderKey
+
 Takes = Mapping[str, int]  # pods by name of the budget
 
 
@@ -19,9 +21,9 @@ class Budgets:
     """See the module's rules. Holders and budgets have names."""
 
     def __init__(self) -> None:
-        self.guarded: dict[str, None] = {}  # nobody's victims
+        self.guarded: dict[HolderKey, None] = {}  # nobody's victims
         self._allowed: dict[str, int] = {}
-        self._takes: dict[str, Takes] = {}
+        self._takes: dict[HolderKey, Takes] = {}
         self._holders: dict[str, set[str]] = {}  # by budget
 
     def allow(self, budget: str, pods: int) -> bool:
@@ -60,12 +62,14 @@ class Budgets:
             min(pods, taken) <= self._allowed.get(budget, 0) for budget, taken in self._takes.get(key, {}).items()
         )
 
-    def exceeded_budget(self, victims: Collection[tuple[int, str]], leaving: Iterable[str] = ()) -> str | None:
+    def exceeded_budget(
+        self, victims: Collection[tuple[int, HolderKey]], leaving: Iterable[HolderKey] = ()
+    ) -> str | None:
         """Of holders (priority, key) that are to go together, one that exceeds a budget: the important stay; or None.
 
         ``leaving``: those who go already, whose pods the budgets may not miss yet.
         """
-        selected = [victim for victim in victims if victim[1] in self._takes]
+        selected = [(priority, key) for priority, key in victims if isinstance(key, str) and key in self._takes]
         if not selected:
             return None
         left = Counter(self._allowed)

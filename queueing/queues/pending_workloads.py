@@ -9,6 +9,7 @@ Rules
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
+from engine.reservation_key import HolderKey
 from queueing.model import ClusterQueue, Quantities
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import Entry, Phase
@@ -67,17 +68,17 @@ class PendingWorkloads:
         self.remove_entry(entry)
         # Joined also where it waits in a line: if nobody looks at it in the
         # coming cycle, it gets the reason of the ones that it waits behind.
-        self.news.join_party(entry.workload.key, of_namespace(entry.workload.key))
+        self.news.join_party(entry.workload.base, of_namespace(entry.workload.base))
         if stuck is not None:
             entry.get_stuck(queue, stuck)
             return
         entry.join(queue, self.lines[queue].add(entry.order, entry.shape))
-        heapq.heappush(self.aging, (entry.since + self._patience, entry.workload.key))
+        heapq.heappush(self.aging, (entry.since + self._patience, entry.workload.base))
 
     def remove_entry(self, entry: Entry) -> None:
         """One waits in no line any more."""
         if entry.group is not None:
-            entry.group.line.remove(entry.workload.key, entry.group)
+            entry.group.line.remove(entry.workload.base, entry.group)
             if not entry.group.members:
                 self._forget_events(entry.group)
             entry.leave_group()
@@ -86,9 +87,9 @@ class PendingWorkloads:
         """One is not looked at before ``until``."""
         self.remove_entry(entry)
         entry.delay_until(until)
-        heapq.heappush(self._later, (until, entry.workload.key))
+        heapq.heappush(self._later, (until, entry.workload.base))
 
-    def wake_due(self, entries: Mapping[str, Entry], now: float) -> None:
+    def wake_due(self, entries: Mapping[HolderKey, Entry], now: float) -> None:
         """Those whose time has come wait again."""
         while self._later and self._later[0][0] <= now:
             until, key = heapq.heappop(self._later)

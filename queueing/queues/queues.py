@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
 from engine.preemption.model import ChoiceRules as VictimRules
+from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, whole_of, workload_of
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -27,8 +28,8 @@ from queueing.model import (
     shape,
 )
 from queueing.queues.config import QueueConfig
-from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, base_of, growth_of, is_growth
-from queueing.queues.eviction_units import Path, holder_of, is_pod, orphan, pod_of
+from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
+from queueing.queues.eviction_units import Path
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
@@ -42,7 +43,7 @@ from queueing.queues.rotation import Rotation, of_namespace
 
 if TYPE_CHECKING:
     from engine.results import Refusal
-    from queueing.queues.claim import BackfillReservation
+    from queueing.queues.claim import BackfillLine, BackfillReservation
     from queueing.queues.successor import Successor
 
 
@@ -52,7 +53,7 @@ class Queues:
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self.quotas = Quotas()
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[HolderKey, Entry] = {}
         self.config = QueueConfig(self.quotas)
         self.pending = PendingWorkloads(self.config, self.rules.patience)
         self.holders = Holders(self.quotas, self.entries)
@@ -67,11 +68,11 @@ class Queues:
         self.growers: Rotation[str] = Rotation()  # those of them who have not had their turn
         self.victimless: set[str] = set()  # who grows, and found no victims while some admissions were being stored
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
-        self.aged: dict[str, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
+        self.aged: dict[BackfillLine, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
         self.drains: set[str] = set()
         self.fresh: set[str] = set()  # admitted in this cycle, or being stored: nobody's victim yet
         self.storing: set[str] = set()  # those of them whose writes take longer than a cycle
-        self.spared: dict[str, float] = {}  # nobody's victim until then: a budget refused to let its pods go
+        self.spared: dict[HolderKey, float] = {}  # nobody's victim until then: a budget refused to let its pods go
         self.of_pod: dict[str, str] = {}  # whose pod it is, of those in the engine's state
 
     # -- configuration ----------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ class Queues:
         self.victimless.clear()
         return helped
 
-    def spare_until(self, key: str, until: float) -> None:
+    def spare_until(self, key: HolderKey, until: float) -> None:
         """A holder is nobody's victim before ``until``."""
         self.spared[key] = until
 
@@ -257,9 +258,12 @@ class Queues:
         if entry is not None:
             entry.pods.discard(pod)
 
-    def charge_pod(self, pod: str, held: Held | None) -> bool:
-        """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where it took anything else."""
-        unit = orphan(pod)
+    def charge_pod(self, pod: str, held: Held | None, queue: str = "") -> bool:
+        """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where it took anything else.
+
+        ``queue``: not a pod, but what pods of a workload take of this queue beyond its admission.
+        """
+        unit = ReservationKey.for_orphan(pod, queue)
         before = self.quotas.held.get(unit)
         # Events of a pod come often and rarely change what it takes; charging again would wake all that wait for quota.
         if before == held:
@@ -304,27 +308,28 @@ class Queues:
         found = self.quotas.queues.get(queue)
         return found.preemption.victims(self.rules.victims) if found is not None else self.rules.victims
 
-    def entry_of_unit(self, unit: str) -> Entry:
+    def entry_of_unit(self, unit: HolderKey) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
         # Whole workloads first, by one look-up: they are nearly all of the units.
-        return self.entries.get(unit) or self.entries.get(holder_of(unit)) or self.holders.outside[holder_of(unit)]
+        whole = whole_of(unit)
+        return self.entries.get(unit) or self.entries.get(whole) or self.holders.outside[whole]
 
-    def title_of(self, unit: str) -> str:
+    def title_of(self, unit: HolderKey) -> str:
         """What people are told that a workload is, or its growth, or a pod that no queue admitted."""
-        if is_pod(unit):
-            return f"pod {pod_of(unit)}"
-        entry = self.entries.get(base_of(unit))
-        return entry.workload.title if entry is not None else base_of(unit)
+        if role_of(unit) is Role.POD:
+            return str(unit)
+        entry = self.entries.get(workload_of(unit))
+        return entry.workload.title if entry is not None else workload_of(unit)
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""
         self.holders.update_protection(entry)
-        if is_growth(entry.workload.key):
+        if role_of(entry.workload.key) is Role.GROWTH:
             return  # it goes with its workload
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
-            self.drains.add(entry.workload.key)
+            self.drains.add(entry.workload.base)
         else:
-            self.drains.discard(entry.workload.key)
+            self.drains.discard(entry.workload.base)
             entry.mark_undrained()
 
     # -- what is held -----------------------------------------------------------------------------------------
@@ -335,8 +340,8 @@ class Queues:
         key: str,
         grant: AssumedAdmission,
         *,
-        nominated: Iterable[str] = (),
-        parts: Mapping[str, tuple[Path, ...]] | None = None,
+        nominated: Iterable[HolderKey] = (),
+        parts: Mapping[HolderKey, tuple[Path, ...]] | None = None,
         stored: bool = False,
         waits: bool = False,
     ) -> None:
@@ -360,8 +365,8 @@ class Queues:
         grant: AssumedAdmission,
         now: float,
         *,
-        nominated: Iterable[str] = (),
-        parts: Mapping[str, tuple[Path, ...]] | None = None,
+        nominated: Iterable[HolderKey] = (),
+        parts: Mapping[HolderKey, tuple[Path, ...]] | None = None,
         waits: bool = False,
     ) -> None:
         """After a restart: what the API server says a workload holds. Never fails, whatever the quotas are now.
@@ -372,7 +377,7 @@ class Queues:
         entry = self.entries[workload.key]
         if entry.grant == grant:
             return
-        self.grant(state, workload.key, grant, nominated=nominated, parts=parts, stored=True, waits=waits)
+        self.grant(state, workload.base, grant, nominated=nominated, parts=parts, stored=True, waits=waits)
 
     def release_workload(self, state: ClusterState, key: str) -> bool:
         """Give back quota and slots: its pods are gone, or its admission was never stored. True where it held any.
@@ -392,8 +397,8 @@ class Queues:
 
     def end_growth(self, state: ClusterState, key: str) -> AssumedAdmission | None:
         """Hold nothing more for pods that an admitted workload was to get; returns what was held."""
-        grant = self.holders.release_workload(state, growth_of(key))
-        self.entries.pop(growth_of(key), None)
+        grant = self.holders.release_workload(state, ReservationKey.for_growth(key))
+        self.entries.pop(ReservationKey.for_growth(key), None)
         if grant is not None:
             self.gave_back(state, grant)
         return grant

@@ -20,6 +20,7 @@ from functools import partial
 
 import msgspec
 
+from engine.reservation_key import HolderKey
 from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota, Workload
 from queueing.queues.held import Held, summed
 
@@ -44,7 +45,7 @@ class Quotas:
 
     def __init__(self) -> None:
         self.queues: dict[str, ClusterQueue] = {}
-        self.held: dict[str, Held] = {}
+        self.held: dict[HolderKey, Held] = {}
         self._quota: dict[str, dict[FlavorResource, Quota]] = {}
         self._used: dict[str, dict[FlavorResource, int]] = {}
         self._leaving: dict[str, dict[FlavorResource, int]] = {}
@@ -99,12 +100,12 @@ class Quotas:
 
     # -- usage ------------------------------------------------------------------------------------------------
 
-    def sharing(self, queue: str, holders: Iterable[str]) -> list[str]:
+    def sharing(self, queue: str, holders: Iterable[HolderKey]) -> list[HolderKey]:
         """Those who hold quota within the limits of a queue; that of others changes nothing for it."""
         same, held = self.members(queue) if queue in self.queues else {queue}, self.held
         return [key for key in holders if (one := held.get(key)) is not None and one.queue in same]
 
-    def charge_workload(self, workload: str, held: Held) -> None:
+    def charge_workload(self, workload: HolderKey, held: Held) -> None:
         """Charge a workload to a queue; replaces what it held."""
         old = self.held.get(workload)
         if old == held:
@@ -119,7 +120,7 @@ class Quotas:
                 partial(self.release_quota, workload) if old is None else partial(self.charge_workload, workload, old)
             )
 
-    def release_quota(self, workload: str) -> Held | None:
+    def release_quota(self, workload: HolderKey) -> Held | None:
         """Give back what a workload held; returns it."""
         old = self.held.pop(workload, None)
         if old is not None:
@@ -128,7 +129,7 @@ class Quotas:
                 self._undo.append(partial(self.charge_workload, workload, old))
         return old
 
-    def free_all(self, workloads: Iterable[str]) -> None:
+    def free_all(self, workloads: Iterable[HolderKey]) -> None:
         """Give back what several workloads held, in one go."""
         # A dict, so a holder that is named twice is freed once.
         parts = {workload: self.held[workload] for workload in workloads if workload in self.held}
@@ -140,13 +141,13 @@ class Quotas:
         if self._open:
             self._undo.append(partial(self._hold_again, parts, sums))
 
-    def _hold_again(self, parts: Mapping[str, Held], sums: Iterable[Held]) -> None:
+    def _hold_again(self, parts: Mapping[HolderKey, Held], sums: Iterable[Held]) -> None:
         """The opposite of ``free_all``, while nothing else changed."""
         self.held.update(parts)
         for total in sums:
             self._charge(total, 1)
 
-    def mark_leaving(self, *workloads: str, leaving: bool = True) -> None:
+    def mark_leaving(self, *workloads: HolderKey, leaving: bool = True) -> None:
         """Mark holders as victims on their way out, or as such that stay after all."""
         held = self.held
         # The ones that stand so already are left out, so that the undo turns back only what changed.

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
+from engine.reservation_key import ReservationKey
 from queueing.model import FlavorResource, Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment
@@ -15,7 +17,7 @@ from queueing.queues.leaving import Leaving
 from queueing.queues.quota import Quotas
 
 
-class Successor(msgspec.Struct, eq=False):
+class Successor(msgspec.Struct, eq=False, dict=True):
     """One who waits, and where it goes once they are gone.
 
     ``rank``: its place in the order, with nothing held for it. ``covered``: by cluster queue, what of its quota those
@@ -40,15 +42,16 @@ class Successor(msgspec.Struct, eq=False):
         """Its place in the order, as things are now."""
         self.rank = rank
 
-    @property
+    # Both are kept: a cycle with 2,000 waiting workloads asked 230,000 times for them.
+    @cached_property
     def key(self) -> str:
         """The workload."""
-        return self.entry.workload.key
+        return self.entry.workload.base
 
-    @property
-    def holder(self) -> str:
+    @cached_property
+    def holder(self) -> ReservationKey:
         """Under which key the engine and the quotas hold for it."""
-        return f"{self.key}\0next"
+        return ReservationKey.for_successor(self.key)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PODS, Amounts
+from engine.reservation_key import HolderKey, ReservationKey
 from queueing.model import OutsidePod
-from queueing.queues.eviction_units import part_of, pod_unit
 
 OUTSIDE: Final = -2  # the queue of pods that no queue admitted
 
@@ -45,7 +45,7 @@ class SlotOwner(msgspec.Struct, frozen=True):
     ``level``: the slices that it has in one domain of this level may be taken alone; "" all or nothing.
     """
 
-    key: str
+    key: HolderKey
     priority: int = 0
     created: float = 0.0
     queue: int = -1
@@ -57,9 +57,9 @@ class FlavorRows:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.numbers: dict[str, int] = {}
-        self.keys: list[str] = []
-        self._units: dict[str, list[str]] = {}  # by workload or pod
+        self.numbers: dict[HolderKey, int] = {}
+        self.keys: list[HolderKey] = []
+        self._units: dict[HolderKey, list[HolderKey]] = {}  # by workload or pod
         self.alive = np.zeros(64, np.bool_)
         self.priority = np.zeros(64, np.int64)
         self.created = np.zeros(64, np.float64)
@@ -83,19 +83,19 @@ class FlavorRows:
             domains = self.tree.owners[rank][leaves]
             for domain in np.unique(domains).tolist():
                 inside = domains == domain
-                number = self._number_of_unit(owner, part_of(owner.key, self.tree.path(rank, domain)))
+                number = self._number_of_unit(owner, ReservationKey.for_domain(owner.key, self.tree.path(rank, domain)))
                 self._row(number, leaves[inside], units[inside], kind)
 
     def add_pod(self, pod: OutsidePod) -> None:
         """A pod that no queue admitted is on a node, perhaps on none of this flavor."""
-        owner = SlotOwner(pod_unit(pod.key), pod.priority, pod.created, OUTSIDE)
+        owner = SlotOwner(ReservationKey.for_pod(pod.key), pod.priority, pod.created, OUTSIDE)
         self.remove(owner.key)
         leaf = self._leaves_by_name.get(pod.node)
         if leaf is not None:
             number = self._number_of_unit(owner, owner.key)
             self._row(number, np.array([leaf]), np.ones(1, np.int64), self._kind(pod.requests))
 
-    def _number_of_unit(self, owner: SlotOwner, unit: str) -> int:
+    def _number_of_unit(self, owner: SlotOwner, unit: HolderKey) -> int:
         """The number of a unit, a new one where it has none."""
         if unit in self.numbers:
             return self.numbers[unit]
@@ -114,11 +114,11 @@ class FlavorRows:
         size = len(leaves)
         self._parts.append(Rows(np.full(size, number), leaves, units, np.full(size, kind)))
 
-    def units_of_workload(self, key: str) -> list[str]:
+    def units_of_workload(self, key: HolderKey) -> list[HolderKey]:
         """The units of a workload or pod."""
         return self._units.get(key, [])
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: HolderKey) -> None:
         """It holds nothing any more."""
         for unit in self._units.pop(key, ()):
             self.alive[self.numbers.pop(unit)] = False
@@ -228,7 +228,7 @@ class UsageIndex:
     def forget_pod(self, pod: str) -> None:
         """It is gone."""
         for found in self._of.values():
-            found.remove(pod_unit(pod))
+            found.remove(ReservationKey.for_pod(pod))
 
     def record_usage(self, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:
         """A workload holds exactly these assignments now."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 
 from crds.constants import Keys
+from engine.reservation_key import HolderKey
 from kube.objects import Pod
 from ungater.cache.owners import GatedOrphans, PodOwners
 from ungater.model.job_view import JobView
@@ -19,7 +20,7 @@ class Entries(Mapping[str, WorkloadEntry]):
         self.gated_orphans = GatedOrphans(keys, self.owners.wholes)
         self.groups: dict[str, str] = {}  # by id: the key of the Workload
         self._by_id: dict[str, WorkloadEntry] = {}
-        self._ids: dict[str, str] = {}  # of all owners, by key of the Workload
+        self._ids: dict[HolderKey, str] = {}  # of all owners, by key of the Workload
         self._removed: dict[str, None] = {}  # uids of Workloads that we deleted, whose end was not seen yet
 
     def __getitem__(self, uid: str) -> WorkloadEntry:
@@ -46,8 +47,8 @@ class Entries(Mapping[str, WorkloadEntry]):
         """All entries."""
         return self._by_id.values()
 
-    def of_workload(self, key: str) -> WorkloadEntry | None:
-        """The job of a workload, by the workload's key."""
+    def of_workload(self, key: HolderKey) -> WorkloadEntry | None:
+        """The job of a workload, by the workload's key; None for what is held in another role."""
         return self._by_id.get(self._ids.get(key, ""))
 
     def entry_of_pod(self, pod: Pod) -> WorkloadEntry | None:

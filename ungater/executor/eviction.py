@@ -13,11 +13,10 @@ import structlog
 
 from clock import Clock
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, workload_of
 from kube.events import EventRecorder
 from kube.objects import Pod, is_true, key
 from queueing.cycle.cycle import Waiting
-from queueing.queues.entry import base_of, growth_of, is_growth
-from queueing.queues.eviction_units import pod_unit
 from ungater.cache.cache import Cache
 from ungater.executor import messages
 from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
@@ -143,9 +142,10 @@ class Eviction:
         # others make room for: whose pods they are tells which.
         theirs = [pod for pod, _ in evict.pods if pod.metadata.uid not in entry.pods]  # that no queue admitted
         if theirs or entry.key in queues.holders.nominated:
-            preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.holders.nominated]
+            names = entry.key, ReservationKey.for_growth(entry.key)
+            preemptors = [name for name in names if name in queues.holders.nominated]
             for pod in theirs:
-                queues.spare_until(pod_unit(key(pod)), until)
+                queues.spare_until(ReservationKey.for_pod(key(pod)), until)
         else:
             preemptors = self._cache.reservations.preemptors_of(entry.key)
             queues.spare_until(entry.key, until)
@@ -188,10 +188,10 @@ class Eviction:
         self._requeue(entry.id, self._patience - waited)
         return None
 
-    def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
+    def _given_up(self, victim: str, preemptors: Iterable[HolderKey], why: str) -> None:
         """A budget refused for too long: who waits for it makes another plan."""
         for name in preemptors:
-            base, grows = base_of(name), is_growth(name)
+            base, grows = workload_of(name), role_of(name) is Role.GROWTH
             other = self._cache.entries.of_workload(base)
             if other is not None:
                 (self._cache.admissions.end_growth if grows else self._cache.admissions.forget_assumed)(other)

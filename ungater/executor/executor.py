@@ -9,10 +9,10 @@ from typing import Any, assert_never
 
 from clock import Clock
 from engine.reasons import Reason
+from engine.reservation_key import workload_of
 from kube.errors import BadRequest, Forbidden, Invalid, KubeError, TooLarge
 from kube.events import EventRecorder, reference
 from kube.resources import PODS
-from queueing.queues.entry import base_of
 from ungater.cache.cache import Cache
 from ungater.executor import messages
 from ungater.executor.deferred import DeferredWrites
@@ -362,7 +362,7 @@ class Executor:
     def _planned_for(self, victim: WorkloadEntry) -> bool:
         """Whether a plan is stored that needs its room: one that is not tells its victims once it is."""
         for name in self._cache.reservations.preemptors_of(victim.key):
-            preemptor = self._cache.entries.of_workload(base_of(name))
+            preemptor = self._cache.entries.of_workload(workload_of(name))
             if preemptor is not None and preemptor.observed is not None and preemptor.observed.nomination is not None:
                 return True
         return False

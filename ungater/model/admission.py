@@ -17,10 +17,10 @@ from engine.cluster.levels import domain_in_words, word_of
 from engine.model import PODS, Amounts
 from engine.preemption.model import Strategy
 from engine.quantity import format_quantity, parse
+from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, workload_of
 from kube.workloads import StoredAdmission, StoredNomination, StoredPodSetAssignment, StoredVictim
 from queueing.model import Quantities, usage
 from queueing.queues.entry import AssumedAdmission
-from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
 from ungater.model.conditions import timestamp
 from ungater.model.job_view import MAIN
 from ungater.model.pod_slots import PodSetSlots, Slot
@@ -172,9 +172,9 @@ class Nomination(msgspec.Struct, frozen=True):
     """
 
     admission: Admission
-    victims: Mapping[str, str]
-    priorities: Mapping[str, int] = msgspec.field(default_factory=dict)
-    domains: Mapping[str, tuple[tuple[str, ...], ...]] = msgspec.field(default_factory=dict)
+    victims: Mapping[HolderKey, str]
+    priorities: Mapping[HolderKey, int] = msgspec.field(default_factory=dict)
+    domains: Mapping[HolderKey, tuple[tuple[str, ...], ...]] = msgspec.field(default_factory=dict)
     strategy: str = Strategy.LEAST_PRIORITY
 
 
@@ -214,10 +214,10 @@ def read_nomination(stored: StoredNomination | None) -> Nomination | None:
     # Nobody is evicted for a plan that cannot be read: another one is made.
     if stored is None or admission is None:
         return None
-    victims: dict[str, StoredVictim] = {}
+    victims: dict[HolderKey, StoredVictim] = {}
     for victim in stored.victims:
         name = f"{victim.namespace}/{victim.name}"
-        victims[pod_unit(name) if victim.kind == "Pod" else name] = victim  # as queueing names it
+        victims[ReservationKey.for_pod(name) if victim.kind == "Pod" else name] = victim  # as queueing names it
     return Nomination(
         admission,
         {key: victim.uid for key, victim in victims.items()},
@@ -259,8 +259,9 @@ def write_nomination(nomination: Nomination, now: float) -> dict[str, Any]:
     """The plan of a preemption as ``status.nomination`` has it. ``now``: seconds since the epoch."""
     victims: list[dict[str, Any]] = []
     for key, uid in nomination.victims.items():
-        namespace, _, name = pod_of(key).partition("/")
-        who = {"kind": "Pod" if is_pod(key) else "Workload", "namespace": namespace, "name": name, "uid": uid}
+        namespace, _, name = workload_of(key).partition("/")
+        kind = "Pod" if role_of(key) is Role.POD else "Workload"
+        who = {"kind": kind, "namespace": namespace, "name": name, "uid": uid}
         domains = nomination.domains.get(key)
         told = {"domains": [list(domain) for domain in domains]} if domains else {}
         victims.append({**who, "priority": nomination.priorities.get(key, 0), **told})

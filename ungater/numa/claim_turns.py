@@ -19,6 +19,7 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.arrival_orders import Free, takes_zones
 from engine.kubelet.machine import Machine, PodShape
 from engine.kubelet.numa_policy import LENIENT
+from engine.reservation_key import HolderKey
 from kube.objects import Pod, condition
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.held_pods import HeldPod, HoldReason
@@ -58,7 +59,7 @@ class SentPod(msgspec.Struct):
 class ClaimTurns:
     """See the module. ``entry_of``: the job of a workload."""
 
-    def __init__(self, state: ClusterState, entry_of: Callable[[str], WorkloadEntry | None]) -> None:
+    def __init__(self, state: ClusterState, entry_of: Callable[[HolderKey], WorkloadEntry | None]) -> None:
         self._state = state
         self._entry_of = entry_of
 

@@ -29,6 +29,7 @@ from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
 from engine.kubelet.arrival_orders import Free, certain, heeds, takes_zones
 from engine.kubelet.machine import Layout, Machine, PodShape
+from engine.reservation_key import HolderKey
 from kube.objects import Pod, condition, key
 from ungater.model.conditions import moment
 from ungater.model.held_pods import HeldPod, HoldReason
@@ -60,7 +61,7 @@ class InFlightPods:
         state: ClusterState,
         inside: NodeTopologies,
         enqueue: Callable[[str, float], None],
-        entry_of: Callable[[str], WorkloadEntry | None],
+        entry_of: Callable[[HolderKey], WorkloadEntry | None],
         *,
         clock: Clock,
     ) -> None:

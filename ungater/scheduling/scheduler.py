@@ -12,13 +12,14 @@ import structlog
 
 from clock import Clock
 from engine.reasons import Reason, Short
+from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 from kube.errors import KubeError
 from kube.events import EventRecorder
 from queueing.cycle.cycle import DETAILS, Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
 from queueing.moves import NO_MOVES, MoveRules
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
 from queueing.queues.rotation import Rotation, of_namespace
 from ungater.cache.cache import Cache
 from ungater.metrics import ControllerMetrics
@@ -284,7 +285,8 @@ class Scheduler:
         queued = queues.entries.get(entry.key)
         planned = queued is not None and queued.phase in HOLDING
         if entry.admission is not None:
-            planned = growth_of(entry.key) in queues.entries or entry.writes.busy  # a write for it says the same
+            # A write for it says the same.
+            planned = ReservationKey.for_growth(entry.key) in queues.entries or entry.writes.busy
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
             self._writes.run(entry, partial(self._write_conditions, (), NO_NOMINATION))
 

@@ -13,8 +13,9 @@ from typing import Any
 import structlog
 
 from clock import Clock
+from engine.reservation_key import ReservationKey
 from kube.errors import KubeError, NotFound
-from queueing.queues.entry import AssumedAdmission, growth_of
+from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.workqueue import backoff
@@ -121,7 +122,7 @@ class Writes:
         return False
 
     def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission, *, grows: bool = False) -> bool:
-        queued = self._cache.queues.entries.get(growth_of(entry.key) if grows else entry.key)
+        queued = self._cache.queues.entries.get(ReservationKey.for_growth(entry.key) if grows else entry.key)
         # The very same object: an equal one may be another decision, with a write of its own.
         return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 

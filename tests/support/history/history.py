@@ -41,8 +41,8 @@ from support.history.users import Users
 from support.history.wire import Faults, Wire
 
 from crds.settings import Settings
+from engine.reservation_key import HolderKey, Role, part_of, role_of, workload_of
 from kube.events import EventRecorder
-from queueing.queues.eviction_units import orphan
 from ungater import assembly, controller
 from ungater.assembly import assemble
 from ungater.controller import Controller
@@ -53,6 +53,7 @@ from ungater.numa import node_backoff
 from ungater.reconcile import let_go
 from ungater.status import queues
 
+OWN = (Role.WORKLOAD, Role.GROWTH)  # what is held in these roles is no trial, and kept from nobody
 STEPS = 400_000  # of the loop, in all
 # Seconds without a change, after which things are at rest: longer than most pauses, than limits of time, and than a
 # Workload of nobody stays that is heard of only once its watch is whole again.
@@ -338,9 +339,9 @@ class History:
         memory = self.term.controller.parts.cache
         return {
             "slots": {
-                key: sorted((part.values, part.count) for each in parts.values() for part in each.slices)
+                str(key): sorted((part.values, part.count) for each in parts.values() for part in each.slices)
                 for key, parts in memory.state.workloads.items()
-                if "\0" not in key  # what a claimant keeps from others is no holding
+                if role_of(key) in OWN  # what a claimant keeps from others is no holding
             },
             "quota": {key: (each.queue, dict(each.amounts)) for key, each in memory.queues.quotas.held.items()},
             "pods": sorted(  # on nodes that are there, with the cpu that they take
@@ -421,13 +422,13 @@ class History:
         memory, wrong = self.term.controller.parts.cache, []
         held: Counter = Counter()
         for key, parts in memory.state.workloads.items():
-            if "\0" not in key:
+            if role_of(key) in OWN:
                 held[key] = sum(slot.count for part in parts.values() for slot in part.slices)
         for key, entry in memory.queues.entries.items():
             if entry.grant is not None:
                 held[key] = max(held[key], sum(entry.grant.counts.values()))
         for key, count in held.items():
-            namespace, _, name = key.partition("/")
+            namespace, _, name = str(key).partition("/")
             workload = self.server.get("workloads", name, namespace)
             if workload is None and not self.judge.payers.runs_for(namespace, name):
                 wrong.append(f"{count} pods of {key} are held, and there is no such Workload")
@@ -451,11 +452,10 @@ class History:
                 wrong.append(f"{key} is charged {charged}, and does not run")
         return wrong
 
-    def _charged(self, key: str) -> bool:
+    def _charged(self, key: HolderKey) -> bool:
         """Whether what is charged by itself is a pod that runs, or what pods take beside what their workload holds."""
-        namespace, _, name = key.removeprefix(orphan("")).partition("/")
-        name, _, queue = name.partition(" ")
-        if queue:
+        namespace, _, name = workload_of(key).partition("/")
+        if part_of(key):
             return self.judge.payers.runs_for(namespace, name)
         pod = self.server.get("pods", name, namespace)
         return pod is not None and not gated(pod) and not ended(pod)
@@ -608,8 +608,8 @@ def _his(held: Json) -> set[str]:
     return {key for name in ("slots", "quota") for key in held[name] if _is_his(key)}
 
 
-def _is_his(key: str) -> bool:
-    return key.removeprefix(orphan("")).startswith(f"{HOSTILE}/")
+def _is_his(key: HolderKey) -> bool:
+    return role_of(key) in {Role.WORKLOAD, Role.ORPHAN} and workload_of(key).startswith(f"{HOSTILE}/")
 
 
 def _uncached(config: Json) -> Json:

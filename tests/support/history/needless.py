@@ -19,12 +19,12 @@ from unittest.mock import patch
 
 from engine.cluster.state import ClusterState
 from engine.model import PODS, PodSet, Policy
+from engine.reservation_key import ReservationKey, Role, order_of, role_of
 from engine.results import Refusal
 from queueing.cycle import cycle
 from queueing.cycle.nominate import Fits, Outcome, Preempts
 from queueing.model import Workload
 from queueing.queues.entry import Entry, Phase
-from queueing.queues.eviction_units import orphan
 from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
 from queueing.queues.pending import EquivalenceClass
@@ -35,7 +35,6 @@ from ungater.cache.cache import Cache
 from ungater.controller import Controller
 
 BELIEVED = 30.0  # seconds for which whatever stops is taken to do so: half of what the controller takes
-NEXT = "\0next"  # at the end of the key under which something is held for a successor
 A_MOMENT = 20.0  # seconds after which whoever got in may be evicted again
 
 
@@ -83,7 +82,9 @@ def kept(cache: Cache) -> Iterator[str]:
     """What is kept for successors though nothing leaves any more; between cycles nothing is held for them at all."""
     yield from (f"{key} follows those that leave, and nobody does" for key in cache.queues.successors)
     held = {*cache.state.workloads, *cache.queues.quotas.held}
-    yield from (f"{key!r} is held between cycles" for key in sorted(held) if key.endswith(NEXT))
+    yield from (
+        f"{key!r} is held between cycles" for key in sorted(held, key=order_of) if role_of(key) is Role.SUCCESSOR
+    )
 
 
 @dataclass
@@ -173,7 +174,7 @@ class _Plans:
             for pod in sorted(pods):
                 state.remove_pod(pod, deallocated=True)
             state.release_all(sorted(held))
-            queues.quotas.free_all([*map(orphan, sorted(pods)), *sorted(held)])
+            queues.quotas.free_all([*map(ReservationKey.for_orphan, sorted(pods)), *sorted(held)])
             yield
         finally:
             state.rollback(checkpoint)

@@ -15,10 +15,11 @@ from engine.cluster.assignment import Assignment
 from engine.model import Policy, SliceLayer, TopologyRequest
 from engine.placement.place import extend, replace
 from engine.placement.relocate import away, relocate
+from engine.reservation_key import ReservationKey
 from queueing import moves
 from queueing.cycle import elastic, growth
 from queueing.model import Preemption, Within
-from queueing.queues.entry import Phase, growth_of
+from queueing.queues.entry import Phase
 
 GOLDEN = Golden("changing")
 case = GOLDEN.case
@@ -52,7 +53,7 @@ def _as(part, **changes):
 
 
 def settled(state, queues):
-    return growth.settle_growth(state, queues, growth_of("ns/service"))
+    return growth.settle_growth(state, queues, "ns/service")
 
 
 @case
@@ -72,7 +73,7 @@ def one_that_wants_fewer_pods_after_all():
 @case
 def one_whose_room_is_lost_before_it_grows():
     state, queues = growing()
-    for piece in state.assignments(growth_of("ns/service"))["main"].slices:
+    for piece in state.assignments(ReservationKey.for_growth("ns/service"))["main"].slices:
         for name, _ in piece.nodes:
             state.remove_node(name)
     queues.release_and_requeue(state, "ns/batch", 3.0, until=50.0)

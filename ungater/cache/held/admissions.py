@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
+from engine.reservation_key import HolderKey, ReservationKey
 from kube import objects
 from kube.queues import checks
-from queueing.queues.entry import AssumedAdmission, growth_of
+from queueing.queues.entry import AssumedAdmission
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
@@ -194,7 +195,7 @@ class Admissions:
 
     def end_growth(self, entry: WorkloadEntry) -> None:
         """Nothing is held any more for more of its pods, where anything was; who was to go for them stays."""
-        if growth_of(entry.key) not in self._queues.entries:
+        if ReservationKey.for_growth(entry.key) not in self._queues.entries:
             return
         victims = self._reservations.victims_of(entry.key)
         self._queues.end_growth(self._state, entry.key)
@@ -213,7 +214,7 @@ class Admissions:
         if self._reservations.replaced(entry):
             self._core.queue_inadmissible(())
 
-    def stand_down(self, victims: Iterable[str]) -> None:
+    def stand_down(self, victims: Iterable[HolderKey]) -> None:
         """Nobody waits for these any more: they may stay."""
         for key in victims:
             victim = self._entries.of_workload(key)

@@ -81,7 +81,7 @@ class Overruns:
             return self._charge(key)
         freed = False
         for queue in self._taken.pop(key).by_queue:
-            freed |= self._queues.charge_pod(_unit(key, queue), None)
+            freed |= self._queues.charge_pod(key, None, queue)
         return freed
 
     def _put_pod(self, key: str, uid: str, takes: Held | None) -> bool:
@@ -104,7 +104,7 @@ class Overruns:
             more = {name: amount - holds.get(name, 0) for name, amount in amounts.items()}
             # Only what is beyond is charged: within its admission the workload's own charge pays.
             more = {name: amount for name, amount in more.items() if amount > 0}
-            freed |= self._queues.charge_pod(_unit(key, queue), Held(queue, more) if more else None)
+            freed |= self._queues.charge_pod(key, Held(queue, more) if more else None, queue)
             if not any(amounts.values()):
                 del by_queue[queue]
         return freed
@@ -126,8 +126,3 @@ def may_exceed(entry: WorkloadEntry, pod: Pod, part: PodSetAssignment | None, ta
         amount and (part.flavors.get(resource) != flavor or amount > asks.get(resource, 0))
         for (flavor, resource), amount in takes.amounts.items()
     )
-
-
-def _unit(key: str, queue: str) -> str:
-    """Under which name it is charged: no pod is called so."""
-    return f"{key} {queue}"

@@ -31,10 +31,10 @@ from engine.cluster.assignment import Assignment
 from engine.model import PODS, Amounts, Flavor, PodSet, Policy, TopologyRequest
 from engine.placement.place import extend
 from engine.reasons import Reason
+from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 from kube.objects import Pod, key
 from queueing.model import at_least, exceeds
-from queueing.queues.eviction_units import orphan
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.device_quota import DeviceQuota
@@ -332,7 +332,7 @@ class RebuiltAdmissions:
             for pod in entry.pods.values():
                 # The quota that its pods run with is charged already, pod by
                 # pod: it must not be asked for a second time.
-                if (own := quotas.release_quota(orphan(key(pod)))) is not None and own.queue == name:
+                if (own := quotas.release_quota(ReservationKey.for_orphan(key(pod)))) is not None and own.queue == name:
                     charged.update(own.amounts)
             more = {one: amount for one, amount in admission.quota_amounts.items() if amount > charged[one]}
             return quotas.fits_quota(name, more, non_preemptible=quotas.is_protected(name, workload))

@@ -14,13 +14,14 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey, ReservationKey, order_of
 from kube.objects import condition
 from kube.pods import convert
 from queueing import messages, model
 from queueing.cycle.elastic import hold_elsewhere
 from queueing.cycle.growth import hold_growth
 from queueing.model import OutsidePod
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 from ungater.cache.held.device_quota import DeviceQuota
 from ungater.model.actions import Evict
@@ -139,20 +140,21 @@ class Reservations:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
         if entry.admission is not None:
             self.stop_wanting(entry)
-            return growth_of(entry.key) in self.queues.entries
+            return ReservationKey.for_growth(entry.key) in self.queues.entries
         self.moving.pop(entry.key, None)
         return self._forget_workload(entry)
 
-    def victims_of(self, key: str) -> Iterable[str]:
+    def victims_of(self, key: str) -> Iterable[HolderKey]:
         """The keys of those whose eviction a workload waits for: to be admitted, or to grow."""
-        found = (self.queues.entries.get(name) for name in (key, growth_of(key)))
-        return tuple(sorted({victim for entry in found if entry is not None for victim in entry.victims}))
+        found = (self.queues.entries.get(name) for name in (key, ReservationKey.for_growth(key)))
+        victims = {victim for entry in found if entry is not None for victim in entry.victims}
+        return tuple(sorted(victims, key=order_of))
 
-    def preemptors_of(self, key: str) -> list[str]:
+    def preemptors_of(self, key: HolderKey) -> list[HolderKey]:
         """Who is nominated and waits until this one is gone: the keys of workloads, or of their growth."""
         return [one for one in self.queues.holders.nominated if key in self.queues.entries[one].victims]
 
-    def eviction_message(self, preemptor: str, victim: str) -> Evict:
+    def eviction_message(self, preemptor: HolderKey, victim: HolderKey) -> Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
         entry, other, quotas = self.queues.entries[preemptor], self.queues.entry_of_unit(victim), self.queues.quotas
         ours = entry.queue
@@ -165,7 +167,7 @@ class Reservations:
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
         return Evict(Reason.PREEMPTED, messages.preempted(self.queues.title_of(preemptor), ours, detail), detail)
 
-    def awaited(self, victim: str) -> Evict | None:
+    def awaited(self, victim: HolderKey) -> Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
         return (
@@ -174,12 +176,12 @@ class Reservations:
             else None
         )
 
-    def reclaimed(self, victim: str) -> bool:
+    def reclaimed(self, victim: HolderKey) -> bool:
         """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
         return preemptor is not None and self.eviction_message(preemptor, victim).detail is Reason.RECLAIMED
 
-    def losing(self, key: str) -> Losing | None:
+    def losing(self, key: HolderKey) -> Losing | None:
         """The domains in which an admitted workload loses its slices, and why; None where it loses none."""
         domains = self.queues.holders.losing.get(key)
         preemptor = next(iter(self.preemptors_of(key)), None)
@@ -189,9 +191,9 @@ class Reservations:
 
     def outsiders(self, key: str) -> Iterator[tuple[OutsidePod, str]]:
         """The pods that no queue admitted and that a nominated workload waits for, and what they are told."""
-        for name in (key, growth_of(key)):
+        for name in (key, ReservationKey.for_growth(key)):
             nominated = self.queues.entries.get(name)
-            for unit in sorted(nominated.victims) if nominated is not None else ():
+            for unit in sorted(nominated.victims, key=order_of) if nominated is not None else ():
                 entry = self.queues.holders.outside.get(unit)
                 if entry is not None and entry.outside is not None:
                     yield entry.outside, self.eviction_message(name, unit).message
@@ -228,7 +230,9 @@ class Reservations:
             for pod_set in workload.pod_sets
             if grant.counts.get(pod_set.name)
         )
-        more = msgspec.structs.replace(workload, key=growth_of(entry.key), pod_sets=pod_sets, at_least={})
+        more = msgspec.structs.replace(
+            workload, key=ReservationKey.for_growth(entry.key), pod_sets=pod_sets, at_least={}
+        )
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
         hold_growth(self.state, self.queues, more, grant, victims, nomination.domains, stored=True)
 
@@ -239,7 +243,7 @@ class Reservations:
             return {}
         return {name: slots_of_assignment(assignment) for name, assignment in self.state.assignments(entry.key).items()}
 
-    def _is(self, key: str, uid: str) -> bool:
+    def _is(self, key: HolderKey, uid: str) -> bool:
         entry = self.queues.entries.get(key) or self.queues.holders.outside.get(key)
         return entry is not None and entry.workload.uid == uid
 
@@ -271,7 +275,7 @@ class Reservations:
         # The old slots stay taken until the write ends: should the controller die in between, they are what is stored.
         left = hold_elsewhere(self.state, self.queues, entry.key, grant)
         if before is not None:
-            self.state.restore_slots(_leaving(entry.key), left)
+            self.state.restore_slots(ReservationKey.for_leaving(entry.key), left)
             self._left[entry.key] = before
             entry.give_up_slots(frozenset((part.pod_set, one.values) for part in left for one in part.slices))
 
@@ -282,7 +286,7 @@ class Reservations:
             return False
         entry.give_up_slots(frozenset())
         # The write has ended: from here on the slots that it left are anybody's.
-        self.state.release_workload(_leaving(entry.key))
+        self.state.release_workload(ReservationKey.for_leaving(entry.key))
         self.queues.gave_back(self.state, before)
         return True
 
@@ -375,8 +379,3 @@ def _waits_since(entry: WorkloadEntry) -> float | None:
     """Since when it is stored that a job waits: a restart makes nobody wait for its claim from the start."""
     found = condition(entry.observed.conditions, QUOTA_RESERVED) if entry.observed is not None else None
     return moment(found.last_transition_time) if found is not None and found.status == "False" else None
-
-
-def _leaving(key: str) -> str:
-    """Who holds in the engine what a workload leaves: no legal key, so that nobody else is meant."""
-    return f"{key}\0leaves"

@@ -16,10 +16,11 @@ from support.queue_factories import (
 
 from engine.model import Policy
 from engine.reasons import Reason
+from engine.reservation_key import ReservationKey
 from queueing.cycle.growth import hold_growth
 from queueing.model import NonPreemptible, PlainFlavor, Preemption, Reclaim, Within
 from queueing.preemption.plan import PlannedVictim
-from queueing.queues.entry import Phase, growth_of
+from queueing.queues.entry import Phase
 from queueing.status import standings
 
 KEY = ("tas", GPU)
@@ -65,7 +66,7 @@ def test_who_grows_evicts_in_its_own_rack_and_gets_that_room():
     assert (plan.grant.counts, plan.grant.amounts) == ({"main": 2}, {KEY: 16})
     assert made.resized == []
     before = nodes(state, "ns/service")
-    room = nodes(state, growth_of("ns/service"))
+    room = nodes(state, ReservationKey.for_growth("ns/service"))
     assert room == nodes(state, "ns/here")
     queues.release_and_requeue(state, "ns/here", 3.0)
     (resized,) = run(state, queues, now=3.0).resized
@@ -167,7 +168,7 @@ def test_growth_follows_its_queues_word_on_who_is_nobodys_victim():
     by_class = make_workload("ns/service", count=2, level=RACK, priority=10, non_preemptible=NonPreemptible.BY_CLASS)
     state, queues = world(by_class, batch("here", 2), racks=1)
     grow(state, queues, 4)
-    assert set(queues.holders.non_preemptible) == {"ns/service", growth_of("ns/service")}
+    assert set(queues.holders.non_preemptible) == {"ns/service", ReservationKey.for_growth("ns/service")}
     said = Preemption(within=Within.LOWER, non_preemptible=NonPreemptible.NEVER)
     queues.set_cluster_queue(make_queue("q", 64, preemption=said))
     assert queues.holders.non_preemptible == {}
@@ -218,7 +219,7 @@ def test_who_wants_fewer_after_all_lets_its_victims_stay():
     made = run(state, queues, now=3.0)
     assert [(one.key, one.grows) for one in made.given_up] == [("ns/service", True)]
     assert (queues.holders.evicting, queues.holders.nominated) == ({}, {})
-    assert growth_of("ns/service") not in queues.entries
+    assert ReservationKey.for_growth("ns/service") not in queues.entries
     assert queues.quotas.available("q", KEY) == 64 - 32
 
 
@@ -236,7 +237,7 @@ def test_who_is_evicted_itself_gives_up_its_growth():
     state, queues = world(service(), batch("here", 2), racks=1)
     grow(state, queues, 4)
     queues.release_and_requeue(state, "ns/service", 3.0, until=50.0)
-    assert growth_of("ns/service") not in queues.entries
+    assert ReservationKey.for_growth("ns/service") not in queues.entries
     assert queues.holders.evicting == {}
     assert queues.quotas.available("q", KEY) == 64 - 16
 
@@ -244,7 +245,7 @@ def test_who_is_evicted_itself_gives_up_its_growth():
 def test_a_restart_goes_on_where_the_growth_stood():
     state, queues = world(service(), batch("here", 2), racks=1)
     (plan,) = grow(state, queues, 4).preempting
-    more = queues.entries[growth_of("ns/service")].workload
+    more = queues.entries[ReservationKey.for_growth("ns/service")].workload
     again, fresh = make_state(1, 4), make_queues(make_queue("q", 64, preemption=LOWER))
     for key in ("ns/service", "ns/here"):
         entry = queues.entries[key]
@@ -260,7 +261,7 @@ def test_a_restart_goes_on_where_the_growth_stood():
 def test_room_that_was_lost_meanwhile_is_looked_for_again():
     state, queues = world(service(), batch("here", 1), batch("near", 1, created=2.0), racks=1)
     (plan,) = grow(state, queues, 3).preempting
-    (lost,) = nodes(state, growth_of("ns/service"))
+    (lost,) = nodes(state, ReservationKey.for_growth("ns/service"))
     state.remove_node(lost)
     queues.release_and_requeue(state, plan.victims[0].key, 3.0, until=50.0)
     made = run(state, queues, now=3.0)

@@ -13,11 +13,12 @@ from support.queue_factories import GPU, RACK, make_pod_set, make_queue, make_qu
 
 from engine.cluster.assignment import Assignment, Slice
 from engine.model import Pod, Policy
+from engine.reservation_key import ReservationKey, Role, role_of, workload_of
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import Resized, resize
 from queueing.cycle.growth import hold_growth
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
-from queueing.queues.entry import AssumedAdmission, Phase, base_of, growth_of, is_growth
+from queueing.queues.entry import AssumedAdmission, Phase
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
 BATCH = 50
@@ -262,14 +263,14 @@ class World:
         for one in found.preempting:
             kept = stored(one.grant), {victim.key for victim in one.victims}
             if one.grows:
-                self.grown[one.key] = (*kept, self.queues.entries[growth_of(one.key)].workload)
+                self.grown[one.key] = (*kept, self.queues.entries[ReservationKey.for_growth(one.key)].workload)
             else:
                 self.stored[one.key] = kept
             assert all(before[victim.key] is Phase.ADMITTED for victim in one.victims)
         # Those whose victims are gone were within the limits when they were planned.
-        grown = {base_of(key) for key in before if is_growth(key)}
+        grown = {workload_of(key) for key in before if role_of(key) is Role.GROWTH}
         new = [(one.key, one.grant) for one in found.resized if one.key not in grown]
-        new += [(growth_of(one.key) if one.grows else one.key, one.grant) for one in found.preempting]
+        new += [(ReservationKey.for_growth(one.key) if one.grows else one.key, one.grant) for one in found.preempting]
         new += [(one.key, one.grant) for one in found.admitted if not one.preempted]
         self.check_limits(
             {
@@ -301,16 +302,16 @@ class World:
 
     def check(self):
         queues = self.queues
-        growths = {key for key in queues.entries if is_growth(key)}
+        growths = {key for key in queues.entries if role_of(key) is Role.GROWTH}
         assert set(queues.entries) - growths == set(self.workloads), "a workload was lost"
-        assert {base_of(key) for key in growths} == set(self.grown)
+        assert {workload_of(key) for key in growths} == set(self.grown)
         for key in growths:
             assert queues.entries[key].phase is Phase.NOMINATED
-            assert queues.entries[base_of(key)].phase is Phase.ADMITTED
+            assert queues.entries[workload_of(key)].phase is Phase.ADMITTED
         holding = {key for key, entry in queues.entries.items() if entry.grant is not None}
         assert holding == {k for k, e in queues.entries.items() if e.phase in {Phase.ADMITTED, Phase.NOMINATED}}
         assert set(queues.quotas.held) == holding
-        held = {key for key in self.state.workloads if "\0" not in key}
+        held = {key for key in self.state.workloads if role_of(key) in {Role.WORKLOAD, Role.GROWTH}}
         assert held == {key for key in holding if queues.entries[key].grant.assignments}
         waiting = [key for line in queues.pending.lines.values() for key in line.waiting_names()]
         assert sorted(waiting) == sorted(k for k, e in queues.entries.items() if e.phase is Phase.WAITING)

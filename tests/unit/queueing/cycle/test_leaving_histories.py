@@ -8,6 +8,7 @@ from support.history.needless import judged_plans
 from support.queue_factories import GPU, make_queue, make_queues, make_state, make_workload
 
 from engine.model import Pod
+from engine.reservation_key import Role, role_of
 from engine.results import Refusal
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
@@ -178,7 +179,7 @@ class History:
         first = self.first()
         before = {key: self.rank(entry) for key, entry in self.queues.entries.items() if entry.phase is Phase.WAITING}
         admitted, preempting = self.carry_out()
-        held = [key for key in (*self.state.workloads, *self.queues.quotas.held) if "\0next" in key]
+        held = [key for key in (*self.state.workloads, *self.queues.quotas.held) if role_of(key) is Role.SUCCESSOR]
         if held:
             return f"{held} is held between cycles"
         if first is None or self.queues.holders.evicting.keys() - set(self.queues.leaving.workloads):

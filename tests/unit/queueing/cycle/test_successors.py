@@ -14,12 +14,12 @@ from support.queue_factories import (
 
 from engine.model import Pod
 from engine.reasons import Reason
+from engine.reservation_key import ReservationKey, Role, role_of
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
 from queueing.cycle.successors import remove_successor
 from queueing.model import Preemption, Reclaim, Rules, Within
-from queueing.queues.entry import Phase, growth_of
-from queueing.queues.eviction_units import orphan
+from queueing.queues.entry import Phase
 from queueing.queues.held import Held
 from queueing.queues.leaving import QUIET
 
@@ -95,7 +95,7 @@ class Teams:
 
     def is_untouched(self):
         """Nothing is held for a successor between cycles."""
-        return not any("\0next" in key for key in (*self.state.workloads, *self.queues.quotas.held))
+        return not any(role_of(key) is Role.SUCCESSOR for key in (*self.state.workloads, *self.queues.quotas.held))
 
 
 def test_the_rack_that_a_gang_leaves_pod_by_pod_goes_whole_to_whose_quota_it_is():
@@ -338,7 +338,7 @@ def test_who_need_not_borrow_has_its_turn_before_one_that_would_though_it_had_mo
     made = teams.decide(1.0)
     assert keys(made) == ["large"]
     assert teams.queues.entries["x0"].phase is Phase.WAITING
-    assert orphan("g-0") not in teams.queues.quotas.held
+    assert ReservationKey.for_orphan("g-0") not in teams.queues.quotas.held
 
 
 def test_one_that_somebody_else_holds_up_in_its_queue_by_now_keeps_nothing():
@@ -530,7 +530,7 @@ def test_one_that_got_in_and_waits_anew_may_wait_for_as_long_again():
 
 
 def test_one_that_grew_and_wants_more_again_may_wait_for_as_long_again():
-    leavers, key = Leavers(make_queue("a", 64), leavers=0), growth_of("grows")
+    leavers, key = Leavers(make_queue("a", 64), leavers=0), ReservationKey.for_growth("grows")
     leavers.comes(1.0, "grows", "a", 1)
     leavers.queues.growing["grows"] = {"main": 2}, ()
     leavers.queues.leaving.watch_workload(key)

@@ -23,6 +23,7 @@ from support.queue_factories import (
 from engine.cluster.state import ClusterState
 from engine.model import Attached, Flavor, Pod, Policy, SliceLayer, TopologyRequest, volumes_of
 from engine.reasons import Reason
+from engine.reservation_key import ReservationKey, Role, part_of, role_of, whole_of
 from engine.results import Refusal
 from queueing.cycle import elastic
 from queueing.cycle.cycle import cycle
@@ -30,7 +31,7 @@ from queueing.cycle.nominated import obstacle
 from queueing.model import OutsidePod, Preemption, Rules, Within
 from queueing.preemption.search import plan
 from queueing.queues.entry import Phase
-from queueing.queues.eviction_units import holder_of, is_pod, pod_unit, split, units_of
+from queueing.queues.eviction_units import split, units_of
 from queueing.queues.flavor_assigner import put
 
 LOWER = Preemption(within=Within.LOWER)
@@ -136,7 +137,7 @@ def outside(state, queues, name, node, *, gpu=4, priority=0, listed=True, **more
     state.set_pod(Pod(key=key, node=node, requests={GPU: gpu}, **more))
     if listed:
         queues.holders.set_pod(OutsidePod(key=key, uid=name, node=node, priority=priority, requests={GPU: gpu}))
-    return pod_unit(key)
+    return ReservationKey.for_pod(key)
 
 
 def test_plain_pods_make_room_where_the_rules_say_so_and_ours_outrank_them():
@@ -242,10 +243,10 @@ class Mixed:
     def fits(self, units):
         checkpoint = self.state.begin()
         for unit in units:
-            if is_pod(unit):
+            if role_of(unit) is Role.POD:
                 self.state.remove_pod(next(iter(self.queues.holders.outside[unit].pods)))
-        for key in {holder_of(unit) for unit in units if not is_pod(unit)}:
-            domains = [tuple(unit.split("\0")[1:]) for unit in units if holder_of(unit) == key]
+        for key in {whole_of(unit) for unit in units if role_of(unit) is not Role.POD}:
+            domains = [part_of(unit) for unit in units if whole_of(unit) == key]
             self.state.reserve(key, split(self.state.assignments(key).values(), domains)[0])
         found = not isinstance(put(self.state, "x", self.option), Refusal)
         self.state.rollback(checkpoint)
@@ -270,8 +271,8 @@ def test_against_every_set_of_units():
             continue
         names = []
         for victim in found.victims:
-            mine = [unit for unit in of if holder_of(unit) == victim.key]
-            names += [u for u in mine if not victim.domains or tuple(u.split("\0")[1:]) in victim.domains]
+            mine = [unit for unit in of if whole_of(unit) == victim.key]
+            names += [u for u in mine if not victim.domains or part_of(u) in victim.domains]
         assert one.fits(names), seed
         assert not any(one.fits([name for name in names if name != left]) for left in names), seed
         assert max(of[name] for name in names) == min(max(of[name] for name in some) for some in sets), seed

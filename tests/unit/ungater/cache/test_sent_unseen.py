@@ -6,6 +6,7 @@ from support.owned import KEYS, make_admission, make_owner, make_pod, make_recor
 from support.queued_world import entry_of, filled, queued
 from support.world import World
 
+from engine.reservation_key import ReservationKey, order_of, workload_of
 from kube.objects import Job
 from kube.pods.requests import pod_requests
 from queueing.queues.queues import Queues
@@ -118,7 +119,7 @@ def test_one_that_left_is_charged_where_its_workload_gives_back_what_it_held(wor
     record, _, _ = leaving(world, {})
     world.memory.admissions.release_job(record)
     assert not record.left_of("main")
-    assert [key for key in world.memory.queues.quotas.held if "ns/p" in key]
+    assert [key for key in world.memory.queues.quotas.held if workload_of(key) == "ns/p"]
 
 
 def test_one_that_left_is_another_workloads_once_it_was_let_go_for_that(world):
@@ -146,13 +147,13 @@ def taken_over(world):
 
 def charged_beside(world, *records):
     """What is charged for pods by themselves, and not for what these workloads hold."""
-    return sorted(set(world.memory.queues.quotas.held) - {record.key for record in records})
+    return sorted(set(world.memory.queues.quotas.held) - {record.key for record in records}, key=order_of)
 
 
 def test_one_that_may_run_by_an_earlier_workload_is_charged_beside_the_one_that_has_it_now(world):
     """A LeaderWorkerSet was made anew under its name, for one: the new one's place is for a pod of its own."""
     _, other, _ = taken_over(world)
-    assert charged_beside(world, other) == ["orphan ns/p"]
+    assert charged_beside(world, other) == [ReservationKey.for_orphan("ns/p")]
 
 
 @pytest.mark.parametrize("given_back", [False, True])
@@ -162,7 +163,7 @@ def test_so_it_is_however_the_patch_of_the_one_that_has_it_now_ends(world, given
         other.expectations["uid-p"] = Expectation(other.slots.slots[0].values, 9.0)
         world.memory.admissions.release_job(other)
     world.memory.left_pods.stayed(pod, other.job.workload)
-    assert charged_beside(world, other) == ["orphan ns/p"]
+    assert charged_beside(world, other) == [ReservationKey.for_orphan("ns/p")]
     world.memory.left_pods.stayed(pod, record.job.workload)
     assert charged_beside(world, other) == [], "it is behind its gate"
 
@@ -172,7 +173,7 @@ def test_it_has_no_place_in_the_one_that_it_leaves_next(world):
     other.expectations["uid-p"] = Expectation(other.slots.slots[0].values, 9.0)
     world.put("pod", orphaned(pod))
     assert not other.left_of("main")
-    assert charged_beside(world, other) == ["orphan ns/p"]
+    assert charged_beside(world, other) == [ReservationKey.for_orphan("ns/p")]
 
 
 def test_once_it_is_seen_to_run_by_the_one_that_has_it_now_that_one_pays_for_it(world):
