@@ -16,7 +16,7 @@ from engine.claims.read.asks import read_ask, text_of
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from kube import objects
-from ungater.cache.held.known_claims import claims_named
+from ungater.cache.claims.known_claims import claims_named
 
 MOST_PREDICTED: Final = 256  # pods of one answer
 

@@ -5,7 +5,8 @@ In come events of informers, one after another. Each takes this way, and that of
 1. The part for its kind takes it: `jobs`, `pod_groups`, `pods`, `workloads`, `nodes`, `config`, `volumes`, `devices`,
    `pdb`. `core` has what these parts share.
 2. The owner of pods becomes a view (`views`), and the view an entry; `entries` and `owners` find an entry again.
-3. Its share of nodes, queues and devices changes in `held`, which changes the engine and the queues together.
+3. Its share of nodes, queues and devices changes in `held` and `charges`, which change the engine and the queues
+   together. `claims` says what claims of devices and volumes ask for.
 4. Out go ids of entries to look at, and the wish for an admission cycle.
 
 Everything else reads: `ungater.reconcile` an entry, a cycle the engine's state and the queues. `cache` builds the

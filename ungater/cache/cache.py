@@ -2,8 +2,8 @@
 
 Rules
 - An event costs O(1): a pod touches its charge in the engine and its place in one entry, nothing else.
-- A pod counts as ours (`ungater.cache.held.charges`) only if the job that controls it owns the Workload, our ungating
-  patch marked it, and its node selector names one of the Workload's slots. What a user wrote on a pod decides nothing.
+- A pod counts as ours (`ungater.cache.charges.pod_charges`) only if the job that controls it owns the Workload, our
+  ungating patch marked it, and its node selector names one of the slots. What a user wrote on a pod decides nothing.
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there. It
   does so in slices; nothing may change, and nobody may decide anything, before the last of them.
 
@@ -29,16 +29,16 @@ from kube.queues import ClusterQueue, LocalQueue
 from kube.versions import NEWEST, SchedulerRules
 from queueing import model
 from queueing.queues.queues import Queues
+from ungater.cache.charges.left_pods import LeftPods
+from ungater.cache.charges.pod_charges import Charges
+from ungater.cache.claims.device_claims import DeviceClaims
+from ungater.cache.claims.pod_volumes import PodVolumes
 from ungater.cache.config import ClassEvents, ConfigEvents, PriorityClasses
 from ungater.cache.core import Core, NodeInsides
 from ungater.cache.devices import DeviceEvents
 from ungater.cache.entries import Entries
 from ungater.cache.held.admissions import Admissions
-from ungater.cache.held.charges import Charges
-from ungater.cache.held.device_claims import DeviceClaims
-from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_sets import RequestedPodSets, unrestricted_pod_set
-from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.held.rebuilt import RebuiltAdmissions
 from ungater.cache.held.reservations import Reservations
 from ungater.cache.jobs import JobEvents

@@ -17,10 +17,10 @@ from kube.informer import Event
 from kube.objects import Pod, key
 from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from ungater.cache.charges.pod_charges import Charges
+from ungater.cache.claims.device_claims import DeviceClaims
+from ungater.cache.claims.known_claims import KnownClaim
 from ungater.cache.core import Core
-from ungater.cache.held.charges import Charges
-from ungater.cache.held.device_claims import DeviceClaims
-from ungater.cache.held.known_claims import KnownClaim
 
 USERS_AFTER: Final = 1.0  # seconds: a claim that many pods share changes with each of them
 

@@ -4,9 +4,9 @@ from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER
 from kube import objects
 from kube.informer import Event
 from kube.parents import JobSet
+from ungater.cache.charges.left_pods import LeftPods
+from ungater.cache.charges.pod_charges import Charges
 from ungater.cache.core import Core
-from ungater.cache.held.charges import Charges
-from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.pod_groups import PodGroups
 from ungater.cache.pods import PodEvents
 from ungater.cache.views import JobViews

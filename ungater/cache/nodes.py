@@ -9,11 +9,11 @@ from kube import objects
 from kube.informer import Event
 from kube.pods import convert
 from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater.cache.charges.left_pods import LeftPods
+from ungater.cache.charges.pod_charges import Charges
+from ungater.cache.claims.device_claims import DeviceClaims
+from ungater.cache.claims.pod_volumes import PodVolumes
 from ungater.cache.core import Core
-from ungater.cache.held.charges import Charges
-from ungater.cache.held.device_claims import DeviceClaims
-from ungater.cache.held.left_pods import LeftPods
-from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.node_topologies import worth_a_look
 

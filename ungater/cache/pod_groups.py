@@ -77,7 +77,7 @@ class PodGroups:
         if own is not None and (name := self._views.free_name(own, pods.values())) != own.workload:
             own = self._own_of(key, pods.values(), workload=name)
         if own is not None and not any(self._is_own(own, other) for other in pods.values()):
-            return  # all of them were let go for another workload, and run on without it (`ungater.cache.held.orphans`)
+            return  # all were let go for another workload, and run on without it (`ungater.cache.charges.orphans`)
         if own is None:
             self._unled.setdefault(set_of(key), set()).add(key)
             return

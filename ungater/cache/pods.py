@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from kube import objects
 from kube.informer import Event
 from kube.pods.resizes import given_otherwise
+from ungater.cache.charges.left_pods import LeftPods
+from ungater.cache.charges.orphans import answers_for
+from ungater.cache.charges.pod_charges import Charges
 from ungater.cache.core import Core
-from ungater.cache.held.charges import Charges
-from ungater.cache.held.left_pods import LeftPods
-from ungater.cache.held.orphans import answers_for
 from ungater.cache.owners import NamedGroups
 from ungater.cache.pod_groups import PodGroups
 from ungater.jobs.pod_group import owner_key

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from crds.names import longer_name
 from engine.model import Node
 from kube import objects
+from ungater.cache.claims.device_claims import DeviceClaims
+from ungater.cache.claims.pod_volumes import PodVolumes
 from ungater.cache.config import PriorityClasses
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
-from ungater.cache.held.device_claims import DeviceClaims
-from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.made_pods import MadePods
 from ungater.cache.owners import NamedGroups
 from ungater.jobs.native_groups import groups_of, with_groups

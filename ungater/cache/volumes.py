@@ -16,9 +16,9 @@ from kube.volumes.objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from ungater.cache.charges.pod_charges import Charges
+from ungater.cache.claims.pod_volumes import PodVolumes
 from ungater.cache.core import Core
-from ungater.cache.held.charges import Charges
-from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.nodes import NodeEvents
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry

@@ -13,9 +13,9 @@ Rules
   none goes to a place where the others do not fit. A workload of which none runs, and that finds neither room nor quota
   for more beside what it has, gives that back and waits for all of it: two that each keep a part would wait for ever.
 - A pod with resource claims goes if its workload was admitted with the same. Nothing was granted of devices that are
-  not counted (`ungater.cache.held.device_claims`): a pod with other claims stays gated, and so do those before it where
-  it is known that it is to come. A workload of which none runs gives its place back, and waits; a Job whose template
-  has no claims would be admitted again, so that one keeps its place unless its pods are made otherwise.
+  not counted (`ungater.cache.claims.device_claims`): a pod with other claims stays gated, and so do those before it
+  where it is known that it is to come. A workload of which none runs gives its place back, and waits; a Job whose
+  template has no claims would be admitted again, so that one keeps its place unless its pods are made otherwise.
 - Devices of claims are compared as quota counts them too (`ReconcileContext.charged`). Where a queue pays, a pod goes
   once its claims are made (they are while it is gated), so that it is known what they ask for.
 - Of pods that a Job makes, its template tells what they take, with all that the API server is known to add. Where they

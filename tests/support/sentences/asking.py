@@ -15,8 +15,8 @@ from kube.parents import JobSet, LeaderWorkerSet
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from kube.queues import ClusterQueue, LocalQueue
 from kube.workloads import PodSetUpdate
-from ungater.cache.held.claimed_devices import LONGEST
-from ungater.cache.held.device_claims import TWO_DOMAINS
+from ungater.cache.claims.claimed_devices import LONGEST
+from ungater.cache.claims.device_claims import TWO_DOMAINS
 from ungater.cache.owners import MOST_IN_GROUP
 from ungater.jobs import exclusive_topology
 from ungater.jobs.exclusive_topology import BY_NODE_LABEL, JOB_SET, SUBGROUPS

@@ -6,9 +6,9 @@ from engine.reservation_key import HolderKey, ReservationKey
 from kube import objects
 from kube.queues import checks
 from queueing.queues.entry import AssumedAdmission
+from ungater.cache.charges.left_pods import LeftPods
+from ungater.cache.charges.pod_charges import Charges
 from ungater.cache.core import Core
-from ungater.cache.held.charges import Charges
-from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
 from ungater.model.admission import Admission

@@ -11,10 +11,10 @@ from engine.devices.first_fits import aligned
 from engine.model import HOSTNAME_LABEL, PodSet, Policy, TopologyRequest
 from kube.pods import convert
 from queueing.model import at_least
+from ungater.cache.claims.device_claims import DeviceClaims
+from ungater.cache.claims.pod_volumes import PodVolumes
 from ungater.cache.config import PriorityClasses
 from ungater.cache.core import Core
-from ungater.cache.held.device_claims import DeviceClaims
-from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, finished
 from ungater.model.workload_entry import WorkloadEntry

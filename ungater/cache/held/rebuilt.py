@@ -35,9 +35,9 @@ from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 from kube.objects import Pod, key
 from queueing.model import at_least, exceeds
+from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
-from ungater.cache.held.device_quota import DeviceQuota
 from ungater.cache.held.kept_pods import KeptPods, are_inside, are_together, grows, runs
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations

@@ -23,7 +23,7 @@ from queueing.cycle.growth import hold_growth
 from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
 from queueing.queues.queues import Queues
-from ungater.cache.held.device_quota import DeviceQuota
+from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules

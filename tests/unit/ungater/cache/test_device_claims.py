@@ -8,8 +8,8 @@ from engine.reasons import Reason
 from kube.informer import Event, EventKind
 from kube.pods.device_claims import CLASS_PREFIX
 from kube.pods.limits import MOST_CLAIMS
-from ungater.cache.held.claimed_devices import UNREAD
-from ungater.cache.held.device_claims import NOT_ALIKE
+from ungater.cache.claims.claimed_devices import UNREAD
+from ungater.cache.claims.device_claims import NOT_ALIKE
 from ungater.model.actions import EmitEvent, Ungate, WriteConditions
 from ungater.reconcile.reconcile import why_not_placed
 from ungater.scheduling import relocation

@@ -7,7 +7,7 @@ from support.equipped import DRIVER, META, Equipped, claim, gpus, on, request_of
 
 from engine.reasons import Reason
 from kube.pods.devices import ResourceClaim
-from ungater.cache.held.known_claims import MOST_USERS
+from ungater.cache.claims.known_claims import MOST_USERS
 from ungater.scheduling.replacement import replace_lost_slots
 
 NAMED = [{"name": "gpu", "resourceClaimName": "mine"}]

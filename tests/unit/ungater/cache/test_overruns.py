@@ -11,7 +11,7 @@ from crds.constants import ADMITTED_QUOTA
 from kube.objects import Condition, ContainerStatus
 from queueing.queues.held import Held
 from queueing.queues.queues import Queues
-from ungater.cache.held.overruns import Overruns
+from ungater.cache.charges.overruns import Overruns
 
 
 @pytest.fixture

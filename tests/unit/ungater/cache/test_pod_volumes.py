@@ -23,7 +23,7 @@ from kube.volumes.objects import (
     StorageClass,
 )
 from queueing.cycle.cycle import cycle
-from ungater.cache.held.pod_volumes import MOST_NOTED
+from ungater.cache.claims.pod_volumes import MOST_NOTED
 from ungater.jobs.pod_group import owner_key
 from ungater.model.actions import Enqueue, Ungate, WriteConditions
 from ungater.model.job_view import id_of

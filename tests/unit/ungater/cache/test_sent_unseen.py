@@ -10,7 +10,7 @@ from engine.reservation_key import ReservationKey, order_of, workload_of
 from kube.objects import Job
 from kube.pods.requests import pod_requests
 from queueing.queues.queues import Queues
-from ungater.cache.held.orphans import Orphans
+from ungater.cache.charges.orphans import Orphans
 from ungater.model.pod_slots import Expectation
 
 SLOTS = slot_map(("b/r/n1", 1))

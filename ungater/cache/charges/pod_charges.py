@@ -9,9 +9,9 @@ from kube import objects
 from kube.pods import convert
 from kube.pods.requests import pod_requests
 from queueing.model import exceeds
+from ungater.cache.claims.claimed_devices import ClaimedDevices
+from ungater.cache.claims.pod_volumes import PodVolumes
 from ungater.cache.core import Core
-from ungater.cache.held.claimed_devices import ClaimedDevices
-from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.jobs.pod_group import mark_of
 from ungater.model.class_rules import ClassRules
 from ungater.model.pod_slots import finished, is_gated

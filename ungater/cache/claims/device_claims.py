@@ -3,11 +3,11 @@
 Rules
 - Claims that are made of a template for each pod are counted (`engine.devices.ledger`), once the template and its
   DeviceClasses are there, and where all pods of a pod set have the same.
-- So are claims that pods name (`ungater.cache.held.named_claims`): while one has no devices it is for one pod, then its
-  pods go where these are reached.
+- So are claims that pods name (`ungater.cache.claims.device_turns`): while one has no devices it is for one pod, then
+  its pods go where these are reached.
 - A workload of which that is not so waits. Placed by amounts alone, some of its pods would be held to nodes on which no
   device is left, and wait there for ever.
-- With a queue one waits too where quota cannot count them (`ungater.cache.held.device_quota`).
+- With a queue one waits too where quota cannot count them (`ungater.cache.claims.device_quota`).
 - An extended resource for which a DeviceClass stands is counted like the claim that the scheduler makes of it, on
   nodes that publish none of it. Where nodes do (their device plugin), kube-scheduler goes by what the node publishes,
   and by no class (`kube.pods.device_claims`). Where not all is read that tells of devices, such nodes count and no
@@ -27,9 +27,9 @@ from kube import objects
 from kube.pods.device_claims import DeviceClass, claims_by_template, claims_in_words, named_in
 from kube.pods.requests import pod_requests
 from kube.versions import SchedulerRules
-from ungater.cache.held.claimed_devices import UNREAD, ClaimedDevices
-from ungater.cache.held.device_quota import DeviceQuota
-from ungater.cache.held.named_claims import NamedClaims
+from ungater.cache.claims.claimed_devices import UNREAD, ClaimedDevices
+from ungater.cache.claims.device_quota import DeviceQuota
+from ungater.cache.claims.device_turns import NamedClaims
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry

@@ -1,4 +1,4 @@
-"""Who pays for a pod that runs: its workload, the one that it left, or it by itself (`ungater.cache.held.orphans`)."""
+"""Who pays for a pod that runs: its workload, the one that it left, or it by itself (`orphans`)."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ import msgspec
 
 from engine.cluster.levels import domain_labels
 from kube import objects
+from ungater.cache.charges.orphans import Orphans, answers_for
+from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.cache.core import Core
-from ungater.cache.held.device_quota import DeviceQuota
-from ungater.cache.held.orphans import Orphans, answers_for
 from ungater.model.pod_slots import Expectation, PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 

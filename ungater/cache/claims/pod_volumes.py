@@ -23,7 +23,7 @@ from kube import objects
 from kube.pods.limits import MOST_CLAIMS
 from kube.pods.volumes import claims_in, claims_of
 from kube.volumes.binding import NotReady, Storage, VolumeReach, attachable, limit_of
-from ungater.cache.held.job_claims import ClaimLookUps, JobClaims, PodReach, combined
+from ungater.cache.claims.volume_claims import ClaimLookUps, JobClaims, PodReach, combined
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry

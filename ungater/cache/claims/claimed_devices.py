@@ -17,7 +17,7 @@ from engine.devices.ledger import COSTLY
 from kube.objects import Pod, PodClaimStatus, PodSpec
 from kube.pods.device_claims import DeviceClasses, claims_by_template, extended_asks, made_of_templates
 from kube.pods.devices import ResourceClaim
-from ungater.cache.held.known_claims import KnownClaim
+from ungater.cache.claims.known_claims import KnownClaim
 from ungater.model.job_view import shape_of
 
 REMEMBERED: Final = 1024  # what pods ask for that was read

@@ -28,7 +28,7 @@ from kube.pods.device_claims import DeviceClasses, made_of_templates
 from kube.pods.requests import charged_requests, pod_requests
 from kube.versions import SchedulerRules
 from queueing.model import at_least
-from ungater.cache.held.claimed_devices import ClaimedDevices
+from ungater.cache.claims.claimed_devices import ClaimedDevices
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.granted import granted_devices
 

@@ -8,7 +8,7 @@ Rules
   was orphaned, it was relabelled. What it takes then it was admitted with, so no limit is asked.
 - By which quota it runs is written on it (`crds.admitted_quota`), so that a restart knows it too. A pod without that
   annotation, which only pods of a queue without slots are, is known by what its workload held when it gave that back.
-- What the pods of a workload take beyond what it holds is charged beside it (`ungater.cache.held.overruns`).
+- What the pods of a workload take beyond what it holds is charged beside it (`ungater.cache.charges.overruns`).
 - A pod whose patch was sent and whose workload then gave back what it held may run, though it is seen behind its gate
   for as long as the informer is late: it is charged until it is seen, or its patch is known to have failed. Where such
   a pod left its workload instead, it keeps its place there for as long. Another workload that has it meanwhile, as a
@@ -25,7 +25,7 @@ from kube.objects import Pod, key
 from queueing.model import Quantities, usage
 from queueing.queues.held import Held
 from queueing.queues.queues import Queues
-from ungater.cache.held.overruns import Overruns, may_exceed
+from ungater.cache.charges.overruns import Overruns, may_exceed
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry

@@ -1,7 +1,7 @@
 """What pods of an admitted workload take of queues beyond what it was admitted with.
 
 Rules
-- A workload's admission pays for its pods (`ungater.cache.held.orphans`). Those of an earlier admission of it may still
+- A workload's admission pays for its pods (`orphans`). Those of an earlier admission of it may still
   end, for as long as their grace period is, and may be more than it has now, or larger, or run by another queue: its
   template was made smaller, or its label changed, while it waited. Pods may be resized where they run. Nothing runs
   that no quota paid for: what all its pods that run take is compared with what it holds, and the rest is charged

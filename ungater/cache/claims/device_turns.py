@@ -18,7 +18,7 @@ from engine.cluster.unusable_slots import SlotNodes
 from engine.model import NodeTerm
 from kube import objects
 from kube.pods.device_claims import DeviceClasses
-from ungater.cache.held.known_claims import MOST_USERS, KnownClaim, claims_named, named_by
+from ungater.cache.claims.known_claims import MOST_USERS, KnownClaim, claims_named, named_by
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
