@@ -165,7 +165,9 @@ def _common_type(kinds: list[Type]) -> Type:
     common = kinds[0]
     for kind in kinds[1:]:
         both = joined(common, kind)
-        if both is None:
+        # What may be anything stands only beside its like: cel-go compares the types of elements, and not what they allow
+        # (ValidateHomogeneousAggregateLiterals, which Kubernetes asks for).
+        if both is None or (common is DYN) != (kind is DYN):
             raise CompileError(f"expected elements of one type, got {common} and {kind}")
         common = both
     return common
