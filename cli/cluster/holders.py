@@ -57,7 +57,15 @@ def holders(cache: Cache, nodes: Iterable[str]) -> list[ClusterHolder]:
     for name in sorted(wanted):
         for pod in cache.stores.pods_on(name):
             _add_pod(cache, found, pod)
-    _add_slots(cache, found, wanted)
+    for workload, parts in cache.state.workloads.items():
+        entry = cache.entries.of_workload(workload)
+        for pod_set, assignment in parts.items():
+            for node in nodes_of(assignment):
+                # Only slots that no pod has claimed: the pods were counted above.
+                left = cache.state.unclaimed_on(workload, pod_set, node) if node in wanted else 0
+                if left and entry is not None:
+                    holder = found.setdefault(workload, of_entry(cache, entry))
+                    holder.add_slots(left, assignment.requests)
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
 
 
@@ -77,16 +85,13 @@ def _add_pod(cache: Cache, found: dict[str, ClusterHolder], wire: Pod) -> None:
     if entry is not None:
         holder = found.setdefault(entry.key, of_entry(cache, entry))
     else:
-        holder = found.setdefault(*_foreign(wire))
+        # Under its controller, or alone.
+        owner, meta = controller_of(wire.metadata), wire.metadata
+        kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
+        name = f"{kind.lower()}/{called}"
+        alone = ClusterHolder(name, kind, meta.namespace, "", wire.spec.priority or 0)
+        holder = found.setdefault(f"{meta.namespace}/{name}", alone)
     holder.add_pod(pod.key, pod.requests)
-
-
-def _foreign(wire: Pod) -> tuple[str, ClusterHolder]:
-    """Under its controller, or alone."""
-    owner, meta = controller_of(wire.metadata), wire.metadata
-    kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
-    name = f"{kind.lower()}/{called}"
-    return f"{meta.namespace}/{name}", ClusterHolder(name, kind, meta.namespace, "", wire.spec.priority or 0)
 
 
 def of_entry(cache: Cache, entry: WorkloadEntry) -> ClusterHolder:
@@ -96,15 +101,3 @@ def of_entry(cache: Cache, entry: WorkloadEntry) -> ClusterHolder:
     return ClusterHolder(
         f"{owner.kind.lower()}/{owner.full_name}", owner.kind, owner.namespace, entry.key, priority, owner.queue
     )
-
-
-def _add_slots(cache: Cache, found: dict[str, ClusterHolder], wanted: frozenset[str]) -> None:
-    for key, parts in cache.state.workloads.items():
-        entry = cache.entries.of_workload(key)
-        for name, assignment in parts.items():
-            for node in nodes_of(assignment):
-                # Only slots that no pod has claimed: the pods were counted above.
-                left = cache.state.unclaimed_on(key, name, node) if node in wanted else 0
-                if left and entry is not None:
-                    holder = found.setdefault(key, of_entry(cache, entry))
-                    holder.add_slots(left, assignment.requests)
