@@ -144,16 +144,12 @@ def _placement_table(result: Report) -> Table:
 def _members(pods: Sequence[ExplainedPod]) -> str:
     ranks = [pod.rank for pod in pods if pod.rank is not None]
     if ranks:
-        return _intervals(ranks)
+        parts: list[list[int]] = []
+        for number in sorted(ranks):
+            if parts and number == parts[-1][1] + 1:
+                parts[-1][1] = number
+            else:
+                parts.append([number, number])
+        return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
     names = [pod.name for pod in pods]
     return some(names, 2)
-
-
-def _intervals(numbers: Sequence[int]) -> str:
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
