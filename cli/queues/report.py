@@ -146,7 +146,12 @@ def report(reading: QueueReading, namespace: str | None = None, name: str | None
     missing = [one for one in shown if one not in queues.quotas.queues]
     if missing:
         # A LocalQueue that leads nowhere is there all the same: it is reported before "no such queue".
-        raise Failure(lost.get((namespace or "", name or "")) or _missing(reading, missing[0], namespace))
+        there = ", ".join(sorted(reading.queues.quotas.queues)) or "none"
+        theirs = sorted(local for space, local in reading.queues.config.local if space == namespace)
+        text = f"no LocalQueue {missing[0]} in namespace {namespace} and" if namespace else "there is"
+        text = f"{text} no ClusterQueue {missing[0]}; cluster queues are: {there}"
+        text = f"{text}; local queues of the namespace: {', '.join(theirs)}" if theirs else text
+        raise Failure(lost.get((namespace or "", name or "")) or text)
     if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
     views = tuple(_view(reading, one, found, only) for one, only in shown.items())
@@ -181,14 +186,6 @@ def _serving(reading: QueueReading, namespace: str) -> dict[str, set[tuple[str, 
         if key[0] == namespace and local.cluster_queue in reading.queues.quotas.queues:
             shown.setdefault(local.cluster_queue, set()).add(key)
     return dict(shown)
-
-
-def _missing(reading: QueueReading, name: str, namespace: str | None) -> str:
-    there = ", ".join(sorted(reading.queues.quotas.queues)) or "none"
-    local = sorted(local for space, local in reading.queues.config.local if space == namespace)
-    text = f"no LocalQueue {name} in namespace {namespace} and" if namespace else "there is"
-    text = f"{text} no ClusterQueue {name}; cluster queues are: {there}"
-    return f"{text}; local queues of the namespace: {', '.join(local)}" if local else text
 
 
 def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[str, str]] | None) -> QueueView:
