@@ -46,7 +46,18 @@ def jobs_in(
     found: list[SimulatedJob] = []
     for file in files:
         if file.format is JobFormat.MANIFESTS:
-            found += _manifests(file.name, cluster, known, duration)
+            everything = known.manifests[file.name]
+            rules = ClassRules()
+            tables = {
+                ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
+                (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_workloads,
+            }
+            # The classes of the whole file first: a Job may stand before its PriorityClass.
+            for one in everything:
+                if (table := tables.get((one.api_group, one.kind))) is not None:
+                    rules.set_rule(table, one.name, one.read(objects.PriorityClass))
+            wanted = [one for one in everything if (one.api_group, one.kind) == ("batch", "Job")]
+            found += [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
         else:
             found += _trace(file, cluster)
     listed = ", ".join(file.name for file in files)
@@ -76,21 +87,6 @@ def _trace(file: JobFile, cluster: SimulatedCluster) -> Sequence[SimulatedJob]:
 def _print_notes(file: JobFile, notes: Iterable[str]) -> None:
     for note in notes:
         stderr().print(f"{file.name}: {note}", soft_wrap=True)
-
-
-def _manifests(file: str, cluster: SimulatedCluster, known: SimulationInput, duration: float) -> Sequence[SimulatedJob]:
-    everything = known.manifests[file]
-    rules = ClassRules()
-    tables = {
-        ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
-        (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_workloads,
-    }
-    # The classes of the whole file first: a Job may stand before its PriorityClass.
-    for one in everything:
-        if (table := tables.get((one.api_group, one.kind))) is not None:
-            rules.set_rule(table, one.name, one.read(objects.PriorityClass))
-    wanted = [one for one in everything if (one.api_group, one.kind) == ("batch", "Job")]
-    return [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
 
 
 def _job(

@@ -84,7 +84,15 @@ class Evaluation(msgspec.Struct):
         if self.in_a_row:
             self._blind_in_a_row(self._tally(filling, BLIND), servers, names)
         else:
-            self._blind(self._tally(filling, BLIND), rooms, servers, names)
+            # Each preemption on the cluster as it is at first: what is chosen is the same each time.
+            tally = self._tally(filling, BLIND)
+            for name in PREEMPTORS:
+                times, preemptor, chosen = names.count(name), paper.guaranteed(TABLE_3[name]), None
+                with undisturbed():
+                    for _ in range(times):
+                        chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
+                made = _sent(SaturatedCluster(RTX_4090, servers, ChoiceRules()), "new", name, chosen)
+                tally.add(made, times=times)
             self._live(self._tally(filling, EVERY), EVERY, servers, names)
         for strategy in Strategy:
             self._source(strategy, rooms, names)
@@ -101,16 +109,6 @@ class Evaluation(msgspec.Struct):
             with undisturbed(collect=False):
                 chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
             tally.add(_sent(cluster, f"new-{number}", name, chosen))
-
-    def _blind(self, tally: MethodTally, rooms: Sequence[NodeRoom], servers: Servers, names: Sequence[str]) -> None:
-        """Each preemption on the cluster as it is at first: what is chosen is the same each time."""
-        for name in PREEMPTORS:
-            times, preemptor, chosen = names.count(name), paper.guaranteed(TABLE_3[name]), None
-            with undisturbed():
-                for _ in range(times):
-                    chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
-            made = _sent(SaturatedCluster(RTX_4090, servers, ChoiceRules()), "new", name, chosen)
-            tally.add(made, times=times)
 
     def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
         """How long candidates take, on the cluster as it is at first."""
@@ -253,7 +251,11 @@ def figure_10(seed: int) -> tuple[Overhead, ...]:
     roster.build()
     for name, of in TABLE_3.items():
         preemptor = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
-        for method, search in _searches(rooms, roster, preemptor).items():
+        searches: dict[str, Callable[[], object]] = {
+            BLIND: partial(_by_priority, rooms, preemptor),
+            **{strategy: partial(_first_candidate, roster, preemptor, ChoiceRules(strategy)) for strategy in Strategy},
+        }
+        for method, search in searches.items():
             with undisturbed():
                 micros = [measured(search)[1] for _ in range(BARS)]
             found.append(_bar(name, method, micros))
@@ -273,13 +275,6 @@ def _cycles(servers: Servers, of: InstanceClass, rules: ChoiceRules) -> list[flo
         with undisturbed():
             found.append(measured(partial(cluster.plan, "new", of))[1])
     return found
-
-
-def _searches(rooms: Sequence[NodeRoom], roster: Roster, preemptor: Preemptor) -> dict[str, Callable[[], object]]:
-    return {
-        BLIND: partial(_by_priority, rooms, preemptor),
-        **{strategy: partial(_first_candidate, roster, preemptor, ChoiceRules(strategy)) for strategy in Strategy},
-    }
 
 
 def _first_candidate(roster: Roster, preemptor: Preemptor, rules: ChoiceRules) -> Candidate | None:
