@@ -112,7 +112,17 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
         known = ", ".join(sorted(state.flavors))
         raise Failure(f"--flavor {wish.flavor}: there is no such ResourceFlavor with a topology; there is {known}")
     names = [wish.flavor] if wish.flavor else sorted(state.flavors)
-    asks = _asks_by_class(state, wish.resources)
+    # What pods ask for that claim one device of a DeviceClass, for each that was asked for or is worth telling.
+    ledger, found = state.cluster.devices, class_asks(state)
+    kept = {
+        name: ask
+        for name, ask in found.items()
+        if not wish.resources or any(name.endswith(text) for text in wish.resources)
+    }
+    # Counted as if nobody held any: a class whose devices are all taken is worth telling.
+    asks = {
+        name: ask for name, ask in kept.items() if ledger.count_if_unclaimed(ask).any() and not ledger.is_uncounted(ask)
+    }
     resources = _resources(state, wish.resources, asks)
     trees = [tree for name in names if (tree := state.tree(name)) is not None and _has_level(tree, wish)]
     if not trees:
@@ -122,16 +132,6 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
     views = tuple(_flavor(cache, tree, wish, resources, asks) for tree in trees)
     lacking = {name for view in views for name in view.lacking}
     return TreeReport(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
-
-
-def _asks_by_class(state: ClusterState, wanted: Sequence[str]) -> dict[str, DeviceAsk]:
-    """What pods ask for that claim one device of a DeviceClass, for each that was asked for or is worth telling."""
-    ledger, found = state.cluster.devices, class_asks(state)
-    kept = {name: ask for name, ask in found.items() if not wanted or any(name.endswith(text) for text in wanted)}
-    # Counted as if nobody held any: a class whose devices are all taken is worth telling.
-    return {
-        name: ask for name, ask in kept.items() if ledger.count_if_unclaimed(ask).any() and not ledger.is_uncounted(ask)
-    }
 
 
 def _resources(state: ClusterState, wanted: Sequence[str], asks: Mapping[str, DeviceAsk]) -> tuple[str, ...]:
