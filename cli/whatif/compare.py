@@ -120,7 +120,13 @@ def measure(case: Case, slices: Iterable[CaseSlice]) -> AssignmentUse | None:
     paths: set[Path] = set()
     nodes = 0
     for part in slices:
-        path = _full_path(room, part.values, len(case.levels))
+        values = part.values
+        # All level values; where only the last one is given, it must name one domain.
+        if len(values) == len(case.levels):
+            path = values if values in room else None
+        else:
+            named = [path for path in room if path[-1:] == values]
+            path = named[0] if len(named) == 1 else None
         if path is None or (used := _fewest_nodes(room[path], part.count)) is None:
             return None
         paths.add(path)
@@ -140,14 +146,6 @@ def _room(case: Case) -> dict[Path, list[int]]:
         takes = min((node.allocatable.get(key, 0) - used.get(key, 0)) // each for key, each in requests.items() if each)
         room.setdefault(tuple(node.labels[level] for level in case.levels), []).append(max(takes, 0))
     return room
-
-
-def _full_path(room: dict[Path, list[int]], values: Path, levels: int) -> Path | None:
-    """All level values; where only the last one is given, it must name one domain."""
-    if len(values) == levels:
-        return values if values in room else None
-    named = [path for path in room if path[-1:] == values]
-    return named[0] if len(named) == 1 else None
 
 
 def _fewest_nodes(room: list[int], count: int) -> int | None:
