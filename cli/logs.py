@@ -116,10 +116,15 @@ class LossyStream:
 def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:
     """Set up structlog, and let the standard library's warnings (aiohttp, asyncio) look the same."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+
+    def stamp(_logger: Any, _method: str, event: "EventDict") -> "EventDict":
+        event["timestamp"] = clock.utc().isoformat().replace("+00:00", "Z")
+        return event
+
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        _stamper(clock),
+        stamp,
     ]
     console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
     to: Any = LossyStream(sys.stderr)
@@ -143,16 +148,6 @@ def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:
     )
     # Lines of libraries below WARNING, such as one a request, would bury our own.
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[bridge], force=True)
-
-
-def _stamper(clock: Clock) -> "Processor":
-    """Like structlog's own, by this clock."""
-
-    def stamp(_logger: Any, _method: str, event: "EventDict") -> "EventDict":
-        event["timestamp"] = clock.utc().isoformat().replace("+00:00", "Z")
-        return event
-
-    return stamp
 
 
 def _to_json(event: Any, **_options: Any) -> str:

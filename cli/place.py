@@ -246,7 +246,13 @@ def report(
         )
     except ValueError as error:
         raise Failure(str(error)) from None
-    answers = [_refused_answer(one) for one in made if one.denied]
+    answers = [
+        PlaceAnswer(
+            one.title, one.namespace, PlaceState.REFUSED, one.reason, one.denied, warnings=one.warnings, kind=one.kind
+        )
+        for one in made
+        if one.denied
+    ]
     warnings = {warning: None for one in accepted for warning in one.warnings}
     # Each group of a LeaderWorkerSet is a workload of its own, which is reported by its own name.
     written_as = {pod.metadata.uid: one for one in accepted if not one.leader_sets for pod in one.pods}
@@ -255,7 +261,12 @@ def report(
     answers += [_answer(cache, outcome, written_as, predictor) for outcome in outcomes]
     # By uid of the job or its pods: either may be what the user wrote.
     managed = {uid for outcome in outcomes for uid in (outcome.entry.job.uid, *outcome.entry.pods)}
-    answers += [_left_alone(one) for one in accepted if one.kind not in NAMED and not managed & _uids(one)]
+    for one in accepted:
+        if one.kind not in NAMED and not managed & _uids(one):
+            text = "it asks for no topology and no queue: kube-scheduler places its pods alone"
+            if not _uids(one):
+                text = "it has no pods"
+            answers.append(PlaceAnswer(one.title, one.namespace, PlaceState.NOT_MANAGED, "", text, kind=one.kind))
     if warnings and answers:
         # Once for all objects, as a person reads them from the top.
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
@@ -270,18 +281,6 @@ def _about(warning: str) -> str:
 
 def _uids(one: Manifest) -> set[str]:
     return {obj.metadata.uid for obj in (*one.jobs, *one.job_sets, *one.pods)}
-
-
-def _refused_answer(one: Manifest) -> PlaceAnswer:
-    return PlaceAnswer(
-        one.title, one.namespace, PlaceState.REFUSED, one.reason, one.denied, warnings=one.warnings, kind=one.kind
-    )
-
-
-def _left_alone(one: Manifest) -> PlaceAnswer:
-    count = len(_uids(one))
-    text = "it asks for no topology and no queue: kube-scheduler places its pods alone" if count else "it has no pods"
-    return PlaceAnswer(one.title, one.namespace, PlaceState.NOT_MANAGED, "", text, kind=one.kind)
 
 
 def _answer(
@@ -390,7 +389,10 @@ def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
             yield _landing_table(one, named=len(answer.pod_sets) > 1)
             yield from _zone_tables(one)
     if answer.victims:
-        yield _victim_table(answer.victims)
+        evicted = plain_table("WOULD BE EVICTED", "PRIORITY", "RULE")
+        for victim in answer.victims:
+            evicted.add_row(victim.title, str(victim.priority), victim.reason)
+        yield evicted
     if answer.room:
         yield room_report.table(answer.room, pods, most)
         yield from room_report.notes(answer.room)
@@ -436,10 +438,3 @@ def _zone_tables(one: PlacedPodSet) -> Iterator[Table]:
             zones, devices = (node.zones[at : at + 1] or ((),))[0], (node.devices[at : at + 1] or ((),))[0]
             table.add_row("" if at else node.node, f"{at + 1} of {several}", *zones_in_words(zones, devices))
     yield table
-
-
-def _victim_table(victims: Sequence[VictimView]) -> Table:
-    table = plain_table("WOULD BE EVICTED", "PRIORITY", "RULE")
-    for victim in victims:
-        table.add_row(victim.title, str(victim.priority), victim.reason)
-    return table

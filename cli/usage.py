@@ -11,7 +11,6 @@ from typing import Annotated, Final
 import msgspec
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cli.options import PrometheusLabels, checked_labels, checked_url
@@ -123,14 +122,12 @@ async def usage(api: PrometheusApi, since: str, seconds: int, namespace: str, re
     return Usage(
         since,
         _summed((one.get("cluster_queue", "") or NONE, one.get("resource", ""), hours) for one, hours in of),
-        _summed((_local(one), one.get("resource", ""), hours) for one, hours in of),
+        _summed(
+            (f"{one.get('queue_namespace', '')}/{one.get('local_queue', '') or NONE}", one.get("resource", ""), hours)
+            for one, hours in of
+        ),
         {label: _summed(rows) for label, rows in sorted(by_label.items())},
     )
-
-
-def _local(metric: dict[str, str]) -> str:
-    """``team-a/main``; a workload without a queue still has a namespace."""
-    return f"{metric.get('queue_namespace', '')}/{metric.get('local_queue', '') or NONE}"
 
 
 def _hours(found: TimeSeries) -> float | None:
@@ -162,13 +159,9 @@ def _render_parts(found: Usage) -> Iterator[RenderableType]:
     tables = {"CLUSTER QUEUE": found.cluster_queues, "LOCAL QUEUE": found.local_queues, **found.labels}
     for title, rows in tables.items():
         yield Text("")
-        yield _table(title, rows)
+        table = plain_table(f"~{title}", "~RESOURCE", ">HOURS")
+        for one in rows:  # texts of a Prometheus: as they are, not as markup
+            table.add_row(Text(one.name), Text(one.resource), f"{one.hours:,.1f}")
+        yield table
     if not found.labels:
         yield Text(f"\n{NO_LABEL}")
-
-
-def _table(title: str, rows: Iterable[HeldHours]) -> Table:
-    table = plain_table(f"~{title}", "~RESOURCE", ">HOURS")
-    for one in rows:  # texts of a Prometheus: as they are, not as markup
-        table.add_row(Text(one.name), Text(one.resource), f"{one.hours:,.1f}")
-    return table
