@@ -136,13 +136,9 @@ def _row(pod: Json) -> PodRow:
     if status["phase"] == "Failed":
         return PodRow(name, node, "refused", status.get("reason", ""), refused=True)
     record = pod["metadata"].get("annotations", {}).get(NUMA_PLACEMENT_OBSERVED)
-    return PodRow(name, node, status["phase"], _describe_placement(json.loads(record)) if record else "")
-
-
-def _describe_placement(record: list[Json]) -> str:
-    """``zone 0: GPUs 0, 1``, by the GPUs' numbers on the machine."""
+    # ``zone 0: GPUs 0, 1``, by the GPUs' numbers on the machine.
     parts = []
-    for use in record:
+    for use in json.loads(record) if record else ():
         gpus = ", ".join(device.rpartition("-")[2] for device in use.get("devices", {}).get(GPU, ()))
         parts.append(f"{use['zone'].replace('node-', 'zone ')}: {use['amount']['cpu']} CPUs, GPUs {gpus}")
-    return "; ".join(parts)
+    return PodRow(name, node, status["phase"], "; ".join(parts))
