@@ -50,7 +50,15 @@ def findings(held: HangingView) -> Iterator[Finding]:
             yield warning(about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {pods[0].metadata.name}")
         yield from _without_pods(entry, now)
     yield from _of_nobody(held)
-    yield from _left_out(held)
+    # Nodes on which pod after pod did not run.
+    newest: dict[str, ToldEvent] = {}
+    for one in sorted(held.events, key=lambda one: one.last):
+        # Sorted by time above, so the newest event of a node overwrites the others.
+        if one.reason == LEFT_OUT and held.now - one.last < RECENT:
+            newest[one.regarding.name] = one
+    for name, one in sorted(newest.items()):
+        told = f"{one.note} ({duration(int(held.now - one.last))} ago)"
+        yield warning(f"node {name}", told, f"kubectl cordon {name}, and mend what the last pod was refused for")
 
 
 def _unscheduled(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
@@ -119,18 +127,6 @@ def _of_nobody(held: HangingView) -> Iterator[Finding]:
         count, since = observed.admission.count, duration(int(held.now - made))
         text = f"it holds room for {count} pods, and its owner is not there (made {since} ago)"
         yield warning(f"workload {namespace}/{name}", text, f"kubectl delete workload -n {namespace} {name}")
-
-
-def _left_out(held: HangingView) -> Iterator[Finding]:
-    """Nodes on which pod after pod did not run."""
-    newest: dict[str, ToldEvent] = {}
-    for one in sorted(held.events, key=lambda one: one.last):
-        # Sorted by time above, so the newest event of a node overwrites the others.
-        if one.reason == LEFT_OUT and held.now - one.last < RECENT:
-            newest[one.regarding.name] = one
-    for name, one in sorted(newest.items()):
-        text = f"{one.note} ({duration(int(held.now - one.last))} ago)"
-        yield warning(f"node {name}", text, f"kubectl cordon {name}, and mend what the last pod was refused for")
 
 
 def about(entry: WorkloadEntry) -> str:

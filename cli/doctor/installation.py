@@ -131,7 +131,14 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
     with suppress(Forbidden):
         found.simulated = all_simulated(await client.list(resources.NODES, type=Node))
     found.kubernetes = await client.server_version()
-    found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
+    policies = resources.VALIDATING_ADMISSION_POLICIES
+    path = f"/apis/{policies.group}/{policies.version}"
+    try:
+        served = decode(dict, await client.raw("GET", path), path)
+    except NotFound:
+        found.policies = False
+    else:
+        found.policies = any(one.get("name") == policies.plural for one in served.get("resources") or ())
     options = replace(
         render.InstallOptions(
             domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url
@@ -158,16 +165,6 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
         # Without the configuration nothing is called, and the missing object is reported already.
         found.trial = await try_webhook(client, found.settings.domain)
     return found
-
-
-async def _offers(client: Client, resource: resources.Resource) -> bool:
-    """Whether the API server serves a kind in this version."""
-    path = f"/apis/{resource.group}/{resource.version}"
-    try:
-        found = decode(dict, await client.raw("GET", path), path)
-    except NotFound:
-        return False
-    return any(one.get("name") == resource.plural for one in found.get("resources") or ())
 
 
 async def _is_there(

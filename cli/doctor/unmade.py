@@ -47,7 +47,12 @@ def findings(held: HangingView, keys: Keys, account: str, *, led: bool) -> Itera
         elif entry.observed is None and _age(entry, held.now) >= USUAL:
             # No write failed either, so none was tried.
             silent.append(entry)
-    yield from (_left_alone(entries, keys) for entries in alone.values())
+    for entries in alone.values():
+        # Jobs that are ours to place by their request, or by their gate, and not by the other.
+        first, cause = entries[0], left_alone(entries[0], keys)
+        said = f"{cause.reason}: {cause.message}" if cause is not None else ""
+        kind, where, name = first.job.kind.lower(), first.job.namespace, first.job.name
+        yield warning(_names(entries), said, f"kubectl delete {kind} -n {where} {name}, and create it again")
     for note, ones in refused.items():
         since = duration(int(held.now - max(told.last for told, _ in ones)))
         mend = _command_to_look(ones[0][1])
@@ -60,14 +65,6 @@ def findings(held: HangingView, keys: Keys, account: str, *, led: bool) -> Itera
         age = duration(int(max(_age(entry, held.now) for entry in silent)))
         text = f"the controller runs and has made no Workload of it (for {age}), so its pods stay gated"
         yield error(_names(silent), text, f"read the log of `topogate ungater`; {_command_to_look(silent[0])}")
-
-
-def _left_alone(entries: Sequence[WorkloadEntry], keys: Keys) -> Finding:
-    """Jobs that are ours to place by their request, or by their gate, and not by the other."""
-    first, why = entries[0], left_alone(entries[0], keys)
-    text = f"{why.reason}: {why.message}" if why is not None else ""
-    kind, where, name = first.job.kind.lower(), first.job.namespace, first.job.name
-    return warning(_names(entries), text, f"kubectl delete {kind} -n {where} {name}, and create it again")
 
 
 def _names(entries: Sequence[WorkloadEntry]) -> str:
