@@ -88,8 +88,16 @@ def place(
     queue = reading.queues.quotas.queues.get(name)
     # In the order of the queue, so the index is the place in the line.
     line = list(reading.queues.waiting(name))
-    options, refused = _options(reading, state, name, key, charged)
     grant = entry.grant if entry is not None else None
+    options: tuple[QuotaOption, ...] = ()
+    refused = ""
+    # One that holds its quota would be counted against itself.
+    if queue is not None and grant is None:
+        found = explain(state, reading.queues, name, with_pods(workload, reading.names, charged))
+        if isinstance(found, Refusal):
+            refused = found.message
+        else:
+            options = tuple(map(_option, found))
     amounts = grant.amounts.items() if grant is not None else ()
     return QueuePlace(
         local_queue=spec.queue_name,
@@ -104,19 +112,6 @@ def place(
         victims=tuple(_victims(reading, key)),
         history=(*_history(reading, key), *_claim(reading, key, options, title or reading.queues.title_of(key))),
     )
-
-
-def _options(
-    reading: QueueReading, state: ClusterState, queue: str, key: str, charged: Mapping[str, Amounts] | None
-) -> tuple[tuple[QuotaOption, ...], str]:
-    entry = reading.queues.entries.get(key)
-    # One that holds its quota would be counted against itself.
-    if queue not in reading.queues.quotas.queues or (entry is not None and entry.grant is not None):
-        return (), ""
-    found = explain(state, reading.queues, queue, with_pods(reading.workloads[key], reading.names, charged))
-    if isinstance(found, Refusal):
-        return (), found.message
-    return tuple(map(_option, found)), ""
 
 
 def _option(option: OptionFit) -> QuotaOption:
