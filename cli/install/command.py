@@ -133,7 +133,14 @@ def install(
     wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
     site = _Site(wanted, flavors.parse_flavor(flavor), flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
-        objects = _described(wish, site, kubeconfig, context)
+        objects = render.objects(asyncio.run(installation.plan(None, wish)))
+        # A cluster is looked at for its nodes alone, where they are to say what the topology is.
+        if site.topology:
+
+            async def add(client: Client) -> None:
+                objects.append((await flavors.planned(client, *site))[1])
+
+            connected(add, kubeconfig, context, administrator="topogate install")
         if output is OutputFormat.YAML:
             printing.write(objects, sys.stdout)
         else:
@@ -205,19 +212,6 @@ async def _wait_available(client: Client, options: render.InstallOptions, second
         raise Failure(
             f"{error}. The webhook is not called yet, so no Job is refused, and none with a request is placed: {again}"
         ) from error
-
-
-def _described(wish: Requested, site: _Site, kubeconfig: str | None, context: str | None) -> list[render.Json]:
-    """All objects; a cluster is looked at for its nodes alone, where they are to say what the topology is."""
-    objects = render.objects(asyncio.run(installation.plan(None, wish)))
-    if not site.topology:
-        return objects
-
-    async def add(client: Client) -> None:
-        objects.append((await flavors.planned(client, *site))[1])
-
-    connected(add, kubeconfig, context, administrator="topogate install")
-    return objects
 
 
 def uninstall(

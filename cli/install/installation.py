@@ -70,7 +70,8 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     agent = wish.agent
     if agent is None:
         # What is optional stays as it is unless a flag says otherwise.
-        agent = client is not None and await _has_agent(client, settings.namespace)
+        namespace = render.agent_namespace(settings.namespace)
+        agent = client is not None and await read(client, resources.DAEMON_SETS, render.AGENT, namespace) is not None
     metrics = wish.metrics_authentication
     if metrics is None:
         metrics = client is not None and await read(client, resources.CLUSTER_ROLES, render.METRICS, "") is not None
@@ -199,11 +200,6 @@ def _parsed(config: str, namespace: str) -> Settings:
     except SettingsError as error:
         mend = f"mend it first: kubectl -n {namespace} edit configmap {CONFIG_MAP}"
         raise Failure(f"{error}; {mend}") from error
-
-
-async def _has_agent(client: Client, namespace: str) -> bool:
-    found = await read(client, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace))
-    return found is not None
 
 
 async def _kueue(client: Client) -> str:
