@@ -82,7 +82,14 @@ class Evaluation(msgspec.Struct):
         names = [PREEMPTORS[number % len(PREEMPTORS)] for number in range(preemptions)]
         rooms = [room_of(RTX_4090, node, on) for node, on in servers.items()]
         if self.in_a_row:
-            self._blind_in_a_row(self._tally(filling, BLIND), servers, names)
+            tally = self._tally(filling, BLIND)
+            cluster = SaturatedCluster(RTX_4090, servers, ChoiceRules())
+            for number, name in enumerate(names):
+                left, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
+                # Without collecting first: that takes a while, and there are thousands of searches.
+                with undisturbed(collect=False):
+                    chosen = self._timed(name, BLIND, partial(_by_priority, left, preemptor))
+                tally.add(_sent(cluster, f"new-{number}", name, chosen))
         else:
             # Each preemption on the cluster as it is at first: what is chosen is the same each time.
             tally = self._tally(filling, BLIND)
@@ -95,29 +102,19 @@ class Evaluation(msgspec.Struct):
                 tally.add(made, times=times)
             self._live(self._tally(filling, EVERY), EVERY, servers, names)
         for strategy in Strategy:
-            self._source(strategy, rooms, names)
+            # How long candidates take, on the cluster as it is at first.
+            roster, rules = Roster(rooms), ChoiceRules(strategy)
+            # Not timed: the controller keeps its roster from cycle to cycle.
+            roster.build()
+            with undisturbed():
+                for name in names:
+                    self._timed(
+                        name, strategy, partial(_first_candidate, roster, paper.guaranteed(TABLE_3[name]), rules)
+                    )
             self._live(self._tally(filling, strategy), strategy, servers, names)
 
     def _tally(self, filling: Filling, method: str) -> MethodTally:
         return self.tallies.setdefault((filling, method), MethodTally())
-
-    def _blind_in_a_row(self, tally: MethodTally, servers: Servers, names: Sequence[str]) -> None:
-        cluster = SaturatedCluster(RTX_4090, servers, ChoiceRules())
-        for number, name in enumerate(names):
-            rooms, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
-            # Without collecting first: that takes a while, and there are thousands of searches.
-            with undisturbed(collect=False):
-                chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
-            tally.add(_sent(cluster, f"new-{number}", name, chosen))
-
-    def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
-        """How long candidates take, on the cluster as it is at first."""
-        roster, rules = Roster(rooms), ChoiceRules(strategy)
-        # Not timed: the controller keeps its roster from cycle to cycle.
-        roster.build()
-        with undisturbed():
-            for name in names:
-                self._timed(name, strategy, partial(_first_candidate, roster, paper.guaranteed(TABLE_3[name]), rules))
 
     def _live(self, tally: MethodTally, method: str, servers: Servers, names: Sequence[str]) -> None:
         """Through the cycle and kubelets, one after the other, or each on the cluster as it is at first."""
