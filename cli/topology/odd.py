@@ -62,7 +62,12 @@ def odd_one(nodes: Iterable[Labelled], keys: Sequence[str]) -> Odd | None:
             # A path that differs in two levels takes two wrong labels: then it is no slip.
             if len(differ) != 1:
                 return None
-            suspects = _strangers(domains[there], domains[here]) if many > 1 else domains[there]
+            suspects = domains[there]
+            if many > 1:
+                # The one whose name goes with those where it belongs (``b1-r1-h3``), else all of them.
+                stems = {name.rstrip(DIGITS) for name in domains[here]}
+                alike = [name for name in suspects if name.rstrip(DIGITS) in stems]
+                suspects = alike if len(alike) == 1 else suspects
             return Odd(tuple(suspects), keys[differ[0]], here, there, (few, many, usual))
     return None
 
@@ -101,10 +106,3 @@ def _domains(nodes: Iterable[Labelled], keys: Sequence[str]) -> dict[Path, list[
         if all(path):
             found[path].append(node.name)
     return found
-
-
-def _strangers(there: Sequence[str], here: Sequence[str]) -> Sequence[str]:
-    """Of these nodes the one whose name goes with those where it belongs (``b1-r1-h3``), else all of them."""
-    stems = {name.rstrip(DIGITS) for name in here}
-    alike = [name for name in there if name.rstrip(DIGITS) in stems]
-    return alike if len(alike) == 1 else there
