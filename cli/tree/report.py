@@ -126,7 +126,16 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
     resources = _resources(state, wish.resources, asks)
     trees = [tree for name in names if (tree := state.tree(name)) is not None and _has_level(tree, wish)]
     if not trees:
-        _fail(state, names, wish)
+        levels = {name: state.flavors[name].levels for name in names}
+        if wish.level and all(_level(found, wish.level) is None for found in levels.values()):
+            there = "; ".join(f"flavor {name} has {', '.join(found)}" for name, found in levels.items())
+            raise Failure(f"--level {wish.level}: there is no such level; {there}")
+        tops = [one.path(0, at)[0] for name in names if (one := state.tree(name)) for at in range(one.count_domains(0))]
+        there = ", ".join(tops[:8]) + (", ..." if len(tops) > len(tops[:8]) else "")
+        raise Failure(
+            f"there is no domain {'/'.join(wish.under)}: give one value a level, the widest first; the widest are "
+            f"{there or 'none'}"
+        )
     # Of all flavors, also the ones that are not shown: a node of another flavor is not outside.
     placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
     views = tuple(_flavor(cache, tree, wish, resources, asks) for tree in trees)
@@ -170,20 +179,6 @@ def _has_level(tree: Tree, wish: TreeWish) -> bool:
         return True
     rank = len(wish.under) - 1
     return rank < len(tree.flavor.levels) and tree.find(rank, wish.under) is not None
-
-
-def _fail(state: ClusterState, names: Sequence[str], wish: TreeWish) -> None:
-    """Raises Failure: which of the wishes nobody meets."""
-    levels = {name: state.flavors[name].levels for name in names}
-    if wish.level and all(_level(found, wish.level) is None for found in levels.values()):
-        known = "; ".join(f"flavor {name} has {', '.join(found)}" for name, found in levels.items())
-        raise Failure(f"--level {wish.level}: there is no such level; {known}")
-    tops = [tree.path(0, at)[0] for name in names if (tree := state.tree(name)) for at in range(tree.count_domains(0))]
-    known = ", ".join(tops[:8]) + (", ..." if len(tops) > len(tops[:8]) else "")
-    raise Failure(
-        f"there is no domain {'/'.join(wish.under)}: give one value a level, the widest first; the widest are "
-        f"{known or 'none'}"
-    )
 
 
 class _Columns(msgspec.Struct, frozen=True):
