@@ -4,7 +4,7 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import yaml
@@ -116,7 +116,11 @@ class ClusterQuestions:
         _check(text, namespace)
         dump, _ = self._reading()
         try:
-            found = _manifests(text)
+            with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+                # As a file, so that it is read by exactly the code that reads the command line's.
+                path = Path(folder) / "manifest"
+                path.write_text(text, encoding="utf-8")
+                found = read_manifests([str(path)])[0]
             answers = place_report(
                 self._cache(dump), found, namespace, self._clock.now(), require_queue=self._settings.require_queue
             )
@@ -137,15 +141,6 @@ class ClusterQuestions:
             rules=queue_rules(self._settings),
             now=self._clock.now(),
         )
-
-
-def _manifests(text: str) -> list[Any]:
-    """What can be placed in a text. Raises Failure."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        # As a file, so that it is read by exactly the code that reads the command line's.
-        path = Path(folder) / "manifest"
-        path.write_text(text, encoding="utf-8")
-        return read_manifests([str(path)])[0]
 
 
 def _check(text: str, namespace: str) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from cli.output import Failure, stderr
-from engine.model import Pod
 from engine.quantity import format_quantity
 from simulator.results import Result
 from simulator.run import Simulation
@@ -58,8 +57,12 @@ class Recording:
             ours.update(key for key, _, _ in track.where.pods) if track.where is not None else None
         for key, found in simulation.site.state.pods.items():
             if key not in ours and found.claim is None:
-                other = _other(found, board.resource)
-                pods[other.key] = other
+                namespace, _, name = found.key.partition("/")
+                amount = amount_of(board.resource, found.requests)
+                whose = f"{namespace}/Pod/{name}"
+                pods[found.key] = BoundPod(
+                    found.key, whose, ("Pod", name), found.node, amount, None, "Running", gated=False
+                )
         # First what is gone: a holder loses its number only once all its pods are away.
         for key in board.pods.keys() - pods.keys():
             board.hide_pod(key)
@@ -166,12 +169,6 @@ def _pods_of_track(track: Track, resource: str) -> Iterator[BoundPod]:
             phase="Terminating" if track.leaving else "Running" if taken else "Pending",
             gated=False,
         )
-
-
-def _other(pod: Pod, resource: str) -> BoundPod:
-    namespace, _, name = pod.key.partition("/")
-    amount = amount_of(resource, pod.requests)
-    return BoundPod(pod.key, f"{namespace}/Pod/{name}", ("Pod", name), pod.node, amount, None, "Running", gated=False)
 
 
 def curves(result: Result) -> dict[str, Any]:
