@@ -116,7 +116,18 @@ def _rank(use: AssignmentUse, requested: int) -> tuple[int, ...]:
 
 def measure(case: Case, slices: Iterable[CaseSlice]) -> AssignmentUse | None:
     """What the slices use; None where one names no domain or holds more pods than its nodes take one by one."""
-    room = _room(case)
+    # For every domain of the last level, how many pods each of its nodes takes.
+    # Each pod takes one of the node's pods as well.
+    requests = {**case.pod_sets[0].requests, PODS: 1}
+    room: dict[Path, list[int]] = {}
+    for node in case.nodes:
+        if any(level not in node.labels for level in case.levels):
+            continue
+        taken = case.used[node.name]
+        takes = min(
+            (node.allocatable.get(key, 0) - taken.get(key, 0)) // each for key, each in requests.items() if each
+        )
+        room.setdefault(tuple(node.labels[level] for level in case.levels), []).append(max(takes, 0))
     paths: set[Path] = set()
     nodes = 0
     for part in slices:
@@ -132,20 +143,6 @@ def measure(case: Case, slices: Iterable[CaseSlice]) -> AssignmentUse | None:
         paths.add(path)
         nodes += used
     return AssignmentUse(tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(case.levels))), nodes)
-
-
-def _room(case: Case) -> dict[Path, list[int]]:
-    """For every domain of the last level, how many pods each of its nodes takes."""
-    # Each pod takes one of the node's pods as well.
-    requests = {**case.pod_sets[0].requests, PODS: 1}
-    room: dict[Path, list[int]] = {}
-    for node in case.nodes:
-        if any(level not in node.labels for level in case.levels):
-            continue
-        used = case.used[node.name]
-        takes = min((node.allocatable.get(key, 0) - used.get(key, 0)) // each for key, each in requests.items() if each)
-        room.setdefault(tuple(node.labels[level] for level in case.levels), []).append(max(takes, 0))
-    return room
 
 
 def _fewest_nodes(room: list[int], count: int) -> int | None:

@@ -146,7 +146,11 @@ def answer(
     cluster: CaseCluster, roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: ChoiceRules
 ) -> PreemptAnswer:
     """The decision about one preemptor; ``live`` is the same cluster, full of workloads, and stays as it is."""
-    micros = _micros(roster, asked, rules)
+    # CPU time of one search: the median of a few, because a first one pays for cold caches.
+    with undisturbed(collect=False):
+        micros = median(
+            measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES)
+        )
     if asked.preemptor.qos is TopologyQos.BLIND:
         choice = find(roster, asked.preemptor, rules)  # the controller has no such preemptors
     else:
@@ -182,12 +186,6 @@ def answer(
         and choice.landing <= Landing.SOCKET,
         micros=micros,
     )
-
-
-def _micros(roster: Roster, asked: CaseRequest, rules: ChoiceRules) -> float:
-    """CPU time of one search: the median of a few, because a first one pays for cold caches."""
-    with undisturbed(collect=False):
-        return median(measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES))
 
 
 def _row(one: PreemptAnswer) -> tuple[Cell, ...]:
