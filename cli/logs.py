@@ -78,7 +78,9 @@ class LossyStream:
         self._bytes += len(line)
 
     def _write_kept(self) -> None:
-        number = self._file_number()
+        number = None
+        with suppress(OSError):  # it has none: also a stream in memory
+            number = self._stream.fileno()
         if number is None:
             while self._kept:
                 self._stream.write(self._next(len(self._kept[0])).decode("utf-8", "replace"))
@@ -104,13 +106,6 @@ class LossyStream:
             # The rest of a line comes before the next one, or two lines would be mixed.
             self._kept.appendleft(line[size:])
         return line[:size]
-
-    def _file_number(self) -> int | None:
-        """The file that it writes to; None where it is no file."""
-        try:
-            return self._stream.fileno()
-        except OSError:  # also of a stream in memory
-            return None
 
 
 def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:
