@@ -7,7 +7,7 @@ import msgspec
 from engine.cluster.assignment import Assignment
 from engine.model import Amounts
 from kube import objects
-from kube.objects import Pod, controller_of
+from kube.objects import controller_of
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -55,8 +55,22 @@ def holders(cache: Cache, nodes: Iterable[str]) -> list[ClusterHolder]:
     found: dict[str, ClusterHolder] = {}
     wanted = frozenset(nodes)
     for name in sorted(wanted):
-        for pod in cache.stores.pods_on(name):
-            _add_pod(cache, found, pod)
+        for wire in cache.stores.pods_on(name):
+            pod = cache.state.pods.get(objects.key(wire))
+            if pod is None:
+                continue  # it has finished
+            # A pod that claims a workload which is gone counts as its controller's.
+            entry = cache.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
+            if entry is not None:
+                holder = found.setdefault(entry.key, of_entry(cache, entry))
+            else:
+                # Under its controller, or alone.
+                owner, meta = controller_of(wire.metadata), wire.metadata
+                kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
+                title = f"{kind.lower()}/{called}"
+                alone = ClusterHolder(title, kind, meta.namespace, "", wire.spec.priority or 0)
+                holder = found.setdefault(f"{meta.namespace}/{title}", alone)
+            holder.add_pod(pod.key, pod.requests)
     for workload, parts in cache.state.workloads.items():
         entry = cache.entries.of_workload(workload)
         for pod_set, assignment in parts.items():
@@ -74,24 +88,6 @@ def nodes_of(assignment: Assignment) -> Iterator[str]:
     for piece in assignment.slices:
         for name, _ in piece.nodes:
             yield name
-
-
-def _add_pod(cache: Cache, found: dict[str, ClusterHolder], wire: Pod) -> None:
-    pod = cache.state.pods.get(objects.key(wire))
-    if pod is None:
-        return  # it has finished
-    # A pod that claims a workload which is gone counts as its controller's.
-    entry = cache.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
-    if entry is not None:
-        holder = found.setdefault(entry.key, of_entry(cache, entry))
-    else:
-        # Under its controller, or alone.
-        owner, meta = controller_of(wire.metadata), wire.metadata
-        kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
-        name = f"{kind.lower()}/{called}"
-        alone = ClusterHolder(name, kind, meta.namespace, "", wire.spec.priority or 0)
-        holder = found.setdefault(f"{meta.namespace}/{name}", alone)
-    holder.add_pod(pod.key, pod.requests)
 
 
 def of_entry(cache: Cache, entry: WorkloadEntry) -> ClusterHolder:
