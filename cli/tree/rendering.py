@@ -55,28 +55,23 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
             ", ".join(f"{count * alike} {word}" for count, word in parts if count),
             str(domain.idle * alike),
         ]
-        for free, used, have in _amounts(domain, alike):
+        for name, amount in (*domain.resources.items(), *domain.devices.items()):
+            free, have = (_amount(name, part, alike) for part in (amount.free, amount.allocatable))
+            used = _amount(name, amount.used, alike, up=True)
             cells += (free, used, have) if wide else (f"{free}/{have}",)
         if view.tree.starts:
             cells.append("/".join(str(count * alike) for count in domain.starts.values()))
         if tenants:
             cells.append(_name_tenants(domain.tenants, alike, wide=wide))
-        amount = domain.resources.get(view.resource)
+        main = domain.resources.get(view.resource)
         if domain.not_ready + domain.cordoned == domain.nodes:
             style = "dim"
         elif domain.not_ready:
             style = "yellow"
         else:
-            style = "green" if amount is not None and amount.free == amount.allocatable != "0" else ""
+            style = "green" if main is not None and main.free == main.allocatable != "0" else ""
         table.add_row(label, *cells, style=style)
     return table
-
-
-def _amounts(domain: DomainView, times: int) -> Iterator[tuple[str, str, str]]:
-    """(free, used, all) of each resource, and of devices by class."""
-    for name, amount in (*domain.resources.items(), *domain.devices.items()):
-        free, have = (_amount(name, part, times) for part in (amount.free, amount.allocatable))
-        yield free, _amount(name, amount.used, times, up=True), have
 
 
 def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:

@@ -1,6 +1,6 @@
 """The topology domains of a cluster, what they have, and what is free in them: `TreeReport`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -265,6 +265,11 @@ class _Teller:
     def view_of_domain(self, rank: int = WHOLE, at: int = 0) -> DomainView:
         """One domain with those below it."""
         tree, columns = self._tree, self._columns[rank]
+        below = range(0)
+        if rank != self.deepest and rank == WHOLE:
+            below = range(tree.count_domains(0))
+        elif rank != self.deepest:
+            below = range(int(tree.children[rank][at]), int(tree.children[rank][at + 1]))
         amounts = {
             name: Amount(*(format_quantity(name, numbers[at]) for numbers in found))
             for name, found in columns.amounts.items()
@@ -284,17 +289,8 @@ class _Teller:
             },
             # Only in the narrowest domains: wider ones would repeat them.
             tenants=self._tenants(rank, at) if self._wish.tenants and rank == self.deepest else (),
-            domains=tuple(self.view_of_domain(rank + 1, below) for below in self._domains_below(rank, at)),
+            domains=tuple(self.view_of_domain(rank + 1, each) for each in below),
         )
-
-    def _domains_below(self, rank: int, at: int) -> Iterator[int]:
-        tree = self._tree
-        if rank == self.deepest:
-            return
-        if rank == WHOLE:
-            yield from range(tree.count_domains(0))
-        else:
-            yield from range(int(tree.children[rank][at]), int(tree.children[rank][at + 1]))
 
     def _tenants(self, rank: int, at: int) -> tuple[Tenant, ...]:
         bounds = self._tree.bounds[rank]
@@ -303,19 +299,26 @@ class _Teller:
         pods = {
             key(pod): (name, held.devices_of_pod(pod)) for name in names for pod in self._cache.stores.pods_on(name)
         }
-        return tuple(
-            Tenant(
-                one.name,
-                one.namespace,
-                one.workload,
-                one.priority,
-                one.pods,
-                one.slots,
-                {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount},
-                _by_node([pods[pod] for pod in sorted(one.keys) if pod in pods]),
+        tenants = []
+        for one in holders(self._cache, names):
+            amounts = {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount}
+            by_node: dict[str, Names] = {}
+            for node, devices in [pods[pod] for pod in sorted(one.keys) if pod in pods]:
+                if devices:
+                    by_node[node] = (*by_node.get(node, ()), *devices)
+            tenants.append(
+                Tenant(
+                    one.name,
+                    one.namespace,
+                    one.workload,
+                    one.priority,
+                    one.pods,
+                    one.slots,
+                    amounts,
+                    dict(sorted(by_node.items())),
+                )
             )
-            for one in holders(self._cache, names)
-        )
+        return tuple(tenants)
 
     def nodes_outside(self) -> tuple[str, ...]:
         """Nodes that the flavor selects without a place in the tree."""
@@ -329,14 +332,6 @@ class _Teller:
             Whole(level, self._tree.count_domains(rank), self.capacity.count_whole_domains(self.main, rank))
             for rank, level in enumerate(levels)
         )
-
-
-def _by_node(pods: Iterable[tuple[str, Names]]) -> dict[str, Names]:
-    found: dict[str, Names] = {}
-    for node, devices in pods:
-        if devices:
-            found[node] = (*found.get(node, ()), *devices)
-    return dict(sorted(found.items()))
 
 
 def _flavor(
