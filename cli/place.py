@@ -294,7 +294,13 @@ def _answer(
     state = PlaceState.PLACED if outcome.placed else PlaceState.PREEMPTS if outcome.victims else PlaceState.WAITS
     if state is PlaceState.WAITS and outcome.reason.traits.cure is Cure.REQUEST:
         state = PlaceState.REFUSED
-    room = _room(cache, entry) if state is PlaceState.WAITS else ()
+    room: tuple[Room, ...] = ()
+    if state is PlaceState.WAITS:
+        # The domains for its largest pod set, of the flavors of its queue.
+        local = cache.queues.config.local.get((owner.namespace, owner.queue)) if owner.queue else None
+        queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
+        flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
+        room = room_report.rooms_of_entry(cache, entry, flavors)
     return PlaceAnswer(
         name=name,
         kind=kind,
@@ -310,19 +316,22 @@ def _answer(
     )
 
 
-def _room(cache: Cache, entry: WorkloadEntry) -> tuple[Room, ...]:
-    """The domains for its largest pod set, of the flavors of its queue."""
-    local = cache.queues.config.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
-    queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
-    flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
-    return room_report.rooms_of_entry(cache, entry, flavors)
-
-
 def _pod_sets(
     state: ClusterState, entry: WorkloadEntry, parts: Mapping[str, Assignment], predictor: Predictor
 ) -> Iterator[PlacedPodSet]:
     for owned in entry.job.pod_sets:
         part, request = parts.get(owned.name), owned.request
+        domains: list[DomainPods] = []
+        if part is not None:
+            first, devices = 0, predictor.predict_devices(entry.key, part)
+            for piece in part.slices:
+                nodes = []
+                for node, count in piece.nodes:
+                    zones = tuple(map(pod_zones, state.placements(entry.key, part.pod_set, node)))
+                    nodes.append(OnNode(node, count, zones, devices.get(node, ())))
+                domains.append(DomainPods(piece.values, piece.count, first, tuple(nodes)))
+                # Slices are in rank order, so the ranks of a piece follow those of the one before.
+                first += piece.count
         yield PlacedPodSet(
             name=owned.name,
             count=part.count if part is not None else owned.count,
@@ -333,20 +342,8 @@ def _pod_sets(
             per_pod=listed(convert.pod_requests(owned.template.spec)),
             flavor=part.flavor if part is not None else "",
             levels=part.levels if part is not None else (),
-            domains=tuple(_landings(state, entry.key, part, predictor)) if part is not None else (),
+            domains=tuple(domains),
         )
-
-
-def _landings(state: ClusterState, key: str, part: Assignment, predictor: Predictor) -> Iterator[DomainPods]:
-    first, devices = 0, predictor.predict_devices(key, part)
-    for piece in part.slices:
-        nodes = tuple(
-            OnNode(name, count, tuple(map(pod_zones, state.placements(key, part.pod_set, name))), devices.get(name, ()))
-            for name, count in piece.nodes
-        )
-        yield DomainPods(piece.values, piece.count, first, nodes)
-        # Slices are in rank order, so the ranks of a piece follow those of the one before.
-        first += piece.count
 
 
 def _victims(cache: Cache, outcome: DryRunOutcome) -> Iterator[VictimView]:
