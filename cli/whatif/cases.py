@@ -261,20 +261,19 @@ def _check_unique(field: str, names: list[str] | tuple[str, ...]) -> None:
 
 def _amounts(quantities: Quantities, field: str) -> Amounts:
     """Integers are the engine's units already; strings are Kubernetes quantities."""
-    return {resource: _amount(resource, value, f"{field}[{resource!r}]") for resource, value in quantities.items()}
-
-
-def _amount(resource: str, value: float | str, field: str) -> int:
-    # 1.5 could mean milli-CPUs or CPUs: as text it is a quantity, as a number an integer of units.
-    if isinstance(value, float):
-        raise ValueError(f"{field}: expected an integer or a quantity in quotes, got {value}")  # noqa: TRY004
-    try:
-        amount = quantity.parse(resource, value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"{field}: {error}") from error
-    if not 0 <= amount <= MOST:
-        raise ValueError(f"{field}: expected 0 to {MOST}, got {value}")
-    return amount
+    amounts: Amounts = {}
+    for resource, value in quantities.items():
+        at = f"{field}[{resource!r}]"
+        # 1.5 could mean milli-CPUs or CPUs: as text it is a quantity, as a number an integer of units.
+        if isinstance(value, float):
+            raise ValueError(f"{at}: expected an integer or a quantity in quotes, got {value}")  # noqa: TRY004
+        try:
+            amounts[resource] = quantity.parse(resource, value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise ValueError(f"{at}: {error}") from error
+        if not 0 <= amounts[resource] <= MOST:
+            raise ValueError(f"{at}: expected 0 to {MOST}, got {value}")
+    return amounts
 
 
 def _pod_set(form: PodSetForm, levels: tuple[str, ...]) -> PodSet:

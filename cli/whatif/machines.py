@@ -6,7 +6,7 @@ Zones come in the order of their ids, devices in the order that is given.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from cli.whatif.forms import CellsForm, KubeletForm, MachineForm, PodForm, Quantity, StateForm, ZoneForm
+from cli.whatif.forms import KubeletForm, MachineForm, PodForm, Quantity, StateForm, ZoneForm
 from engine import quantity
 from engine.kubelet.machine import (
     CPU,
@@ -128,6 +128,12 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
     def installed_memory(zone: ZoneForm, resource: str) -> int:
         return zone.memory_bytes if resource == MEMORY else _huge(zone)
 
+    def free_memory(zone: ZoneForm, resource: str) -> int:
+        book = books.get(str(zone.id))
+        if book is None or resource not in book.resources:
+            return _allocatable_memory(zone, resource)
+        return book.resources[resource].free
+
     layout = Layout(
         zones=tuple(
             Zone(
@@ -147,22 +153,14 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
         reserved_cpus=reserved,
         exact=True,
     )
-    cells = tuple(_cells(books.get(str(zone.id)), index, at) for at, zone in enumerate(zones))
-    free = amounts(free_cpus, free_devices, lambda zone, resource: _free_memory(books, zone, resource))
+    cells = tuple(
+        MemoryCells(cells=1 << at)
+        if (book := books.get(str(zone.id))) is None
+        else MemoryCells(cells=mask_of(index, book.cells), assignments=book.assignments)
+        for at, zone in enumerate(zones)
+    )
+    free = amounts(free_cpus, free_devices, free_memory)
     return layout, State(free=free, cpus=free_cpus, devices=free_devices, memory=cells)
-
-
-def _cells(book: CellsForm | None, index: Mapping[int, int], zone: int) -> MemoryCells:
-    if book is None:
-        return MemoryCells(cells=1 << zone)
-    return MemoryCells(cells=mask_of(index, book.cells), assignments=book.assignments)
-
-
-def _free_memory(books: Mapping[str, CellsForm], zone: ZoneForm, resource: str) -> int:
-    book = books.get(str(zone.id))
-    if book is None or resource not in book.resources:
-        return _allocatable_memory(zone, resource)
-    return book.resources[resource].free
 
 
 def _check(machine: MachineForm) -> None:
