@@ -5,7 +5,7 @@ import json
 import math
 import re
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -151,17 +151,13 @@ def _summed(rows: Iterable[tuple[str, str, float]]) -> tuple[HeldHours, ...]:
 
 def render(found: Usage) -> RenderableType:
     """As a person reads it."""
-    return Group(*_render_parts(found))
-
-
-def _render_parts(found: Usage) -> Iterator[RenderableType]:
-    yield Text(f"Held in the last {found.since}, in resource hours", "bold")
+    parts: list[RenderableType] = [Text(f"Held in the last {found.since}, in resource hours", "bold")]
     tables = {"CLUSTER QUEUE": found.cluster_queues, "LOCAL QUEUE": found.local_queues, **found.labels}
     for title, rows in tables.items():
-        yield Text("")
         table = plain_table(f"~{title}", "~RESOURCE", ">HOURS")
         for one in rows:  # texts of a Prometheus: as they are, not as markup
             table.add_row(Text(one.name), Text(one.resource), f"{one.hours:,.1f}")
-        yield table
+        parts += [Text(""), table]
     if not found.labels:
-        yield Text(f"\n{NO_LABEL}")
+        parts.append(Text(f"\n{NO_LABEL}"))
+    return Group(*parts)
