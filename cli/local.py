@@ -186,7 +186,18 @@ def nodes(
     kubernetes.io/hostname and cloud-provider.com/node-group=tas. Pods on them run for ever, or as annotated: see
     docs/localcluster.md.
     """
-    _check_machine(machine, kubelet, dra, real)
+    if real and not machine:
+        raise Failure("--real-kubelets: say what machines they are on; give --machine too")
+    if dra and real is not None:
+        raise Failure("--dra: only simulated machines publish devices; leave it out beside --real-kubelets")
+    check_machine(machine, kubelet)
+    if dra and not machine:
+        raise Failure(f"--dra {dra!r}: only simulated machines have devices to publish; give --machine too")
+    try:
+        if dra:
+            check_driver(dra, machine)
+    except ValueError as error:
+        raise Failure(f"--dra: {error}") from None
     folder = _running(name)
     fleet = Fleet(
         blocks=blocks,
@@ -206,22 +217,18 @@ def nodes(
     if real is not None:
         _real_kubelets(folder, fleet, real)
     else:
-        _simulated(folder, fleet)
-
-
-def _simulated(folder: Path, fleet: Fleet) -> None:
-    if fleet.machine:
-        # Before the nodes exist: the simulated kubelets have to be there when their first pods come.
-        service.remember(folder, service.wanted(folder) or Publishing())
-    config = supervisor.layout(folder).kubeconfig("admin")
-    began = SYSTEM.monotonic()
-    created = asyncio.run(_make_nodes(config, fleet))
-    seconds = SYSTEM.monotonic() - began
-    _print_line(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
-    if fleet.machine:
-        _print_line(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
-    if fleet.dra:
-        _print_line("their devices are in ResourceSlices; kubectl get resourceslices,deviceclasses shows them")
+        if fleet.machine:
+            # Before the nodes exist: the simulated kubelets have to be there when their first pods come.
+            service.remember(folder, service.wanted(folder) or Publishing())
+        config = supervisor.layout(folder).kubeconfig("admin")
+        began = SYSTEM.monotonic()
+        created = asyncio.run(_make_nodes(config, fleet))
+        seconds = SYSTEM.monotonic() - began
+        _print_line(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
+        if fleet.machine:
+            _print_line(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
+        if fleet.dra:
+            _print_line("their devices are in ResourceSlices; kubectl get resourceslices,deviceclasses shows them")
 
 
 def _real_kubelets(folder: Path, fleet: Fleet, count: int) -> None:
@@ -235,21 +242,6 @@ def _real_kubelets(folder: Path, fleet: Fleet, count: int) -> None:
     what = "a node with a real kubelet is" if count == 1 else f"{count} nodes with real kubelets are"
     _print_line(f"{what} ready after {SYSTEM.monotonic() - began:.1f} s: {nodes[0].name}{' ...' if count > 1 else ''}")
     _print_line(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
-
-
-def _check_machine(machine: str, kubelet: str, dra: str, real: int | None) -> None:
-    if real and not machine:
-        raise Failure("--real-kubelets: say what machines they are on; give --machine too")
-    if dra and real is not None:
-        raise Failure("--dra: only simulated machines publish devices; leave it out beside --real-kubelets")
-    check_machine(machine, kubelet)
-    if dra and not machine:
-        raise Failure(f"--dra {dra!r}: only simulated machines have devices to publish; give --machine too")
-    try:
-        if dra:
-            check_driver(dra, machine)
-    except ValueError as error:
-        raise Failure(f"--dra: {error}") from None
 
 
 async def _make_nodes(config: Path, fleet: Fleet) -> int:

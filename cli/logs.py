@@ -78,7 +78,9 @@ class LossyStream:
         self._bytes += len(line)
 
     def _write_kept(self) -> None:
-        number = self._file_number()
+        number = None
+        with suppress(OSError):  # it has none: also a stream in memory
+            number = self._stream.fileno()
         if number is None:
             while self._kept:
                 self._stream.write(self._next(len(self._kept[0])).decode("utf-8", "replace"))
@@ -105,21 +107,19 @@ class LossyStream:
             self._kept.appendleft(line[size:])
         return line[:size]
 
-    def _file_number(self) -> int | None:
-        """The file that it writes to; None where it is no file."""
-        try:
-            return self._stream.fileno()
-        except OSError:  # also of a stream in memory
-            return None
-
 
 def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:
     """Set up structlog, and let the standard library's warnings (aiohttp, asyncio) look the same."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+
+    def stamp(_logger: Any, _method: str, event: "EventDict") -> "EventDict":
+        event["timestamp"] = clock.utc().isoformat().replace("+00:00", "Z")
+        return event
+
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        _stamper(clock),
+        stamp,
     ]
     console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
     to: Any = LossyStream(sys.stderr)
@@ -143,16 +143,6 @@ def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:
     )
     # Lines of libraries below WARNING, such as one a request, would bury our own.
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[bridge], force=True)
-
-
-def _stamper(clock: Clock) -> "Processor":
-    """Like structlog's own, by this clock."""
-
-    def stamp(_logger: Any, _method: str, event: "EventDict") -> "EventDict":
-        event["timestamp"] = clock.utc().isoformat().replace("+00:00", "Z")
-        return event
-
-    return stamp
 
 
 def _to_json(event: Any, **_options: Any) -> str:

@@ -16,8 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 from cli.output import Failure, stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typer._click import HelpFormatter
 
     Command = TyperCommand | TyperGroup
@@ -87,15 +85,11 @@ class LazyGroup(TyperGroup):
         if not self._resolving:
             return TyperCommand(cmd_name, help=help_line)
         target = getattr(importlib.import_module(module), attribute)
-        return _as_click(target, cmd_name)
-
-
-def _as_click(target: "typer.Typer | Callable[..., None]", name: str) -> "Command":
-    if isinstance(target, typer.Typer):
-        return cast("Command", typer.main.get_command(target))
-    single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
-    single.command(name)(target)
-    return cast("Command", typer.main.get_command(single))
+        if isinstance(target, typer.Typer):
+            return cast("Command", typer.main.get_command(target))
+        single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
+        single.command(cmd_name)(target)
+        return cast("Command", typer.main.get_command(single))
 
 
 app = typer.Typer(

@@ -246,7 +246,13 @@ def report(
         )
     except ValueError as error:
         raise Failure(str(error)) from None
-    answers = [_refused_answer(one) for one in made if one.denied]
+    answers = [
+        PlaceAnswer(
+            one.title, one.namespace, PlaceState.REFUSED, one.reason, one.denied, warnings=one.warnings, kind=one.kind
+        )
+        for one in made
+        if one.denied
+    ]
     warnings = {warning: None for one in accepted for warning in one.warnings}
     # Each group of a LeaderWorkerSet is a workload of its own, which is reported by its own name.
     written_as = {pod.metadata.uid: one for one in accepted if not one.leader_sets for pod in one.pods}
@@ -255,7 +261,12 @@ def report(
     answers += [_answer(cache, outcome, written_as, predictor) for outcome in outcomes]
     # By uid of the job or its pods: either may be what the user wrote.
     managed = {uid for outcome in outcomes for uid in (outcome.entry.job.uid, *outcome.entry.pods)}
-    answers += [_left_alone(one) for one in accepted if one.kind not in NAMED and not managed & _uids(one)]
+    for one in accepted:
+        if one.kind not in NAMED and not managed & _uids(one):
+            text = "it asks for no topology and no queue: kube-scheduler places its pods alone"
+            if not _uids(one):
+                text = "it has no pods"
+            answers.append(PlaceAnswer(one.title, one.namespace, PlaceState.NOT_MANAGED, "", text, kind=one.kind))
     if warnings and answers:
         # Once for all objects, as a person reads them from the top.
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
@@ -272,18 +283,6 @@ def _uids(one: Manifest) -> set[str]:
     return {obj.metadata.uid for obj in (*one.jobs, *one.job_sets, *one.pods)}
 
 
-def _refused_answer(one: Manifest) -> PlaceAnswer:
-    return PlaceAnswer(
-        one.title, one.namespace, PlaceState.REFUSED, one.reason, one.denied, warnings=one.warnings, kind=one.kind
-    )
-
-
-def _left_alone(one: Manifest) -> PlaceAnswer:
-    count = len(_uids(one))
-    text = "it asks for no topology and no queue: kube-scheduler places its pods alone" if count else "it has no pods"
-    return PlaceAnswer(one.title, one.namespace, PlaceState.NOT_MANAGED, "", text, kind=one.kind)
-
-
 def _answer(
     cache: Cache, outcome: DryRunOutcome, written_as: Mapping[str, Manifest], predictor: Predictor
 ) -> PlaceAnswer:
@@ -295,7 +294,13 @@ def _answer(
     state = PlaceState.PLACED if outcome.placed else PlaceState.PREEMPTS if outcome.victims else PlaceState.WAITS
     if state is PlaceState.WAITS and outcome.reason.traits.cure is Cure.REQUEST:
         state = PlaceState.REFUSED
-    room = _room(cache, entry) if state is PlaceState.WAITS else ()
+    room: tuple[Room, ...] = ()
+    if state is PlaceState.WAITS:
+        # The domains for its largest pod set, of the flavors of its queue.
+        local = cache.queues.config.local.get((owner.namespace, owner.queue)) if owner.queue else None
+        queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
+        flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
+        room = room_report.rooms_of_entry(cache, entry, flavors)
     return PlaceAnswer(
         name=name,
         kind=kind,
@@ -311,19 +316,22 @@ def _answer(
     )
 
 
-def _room(cache: Cache, entry: WorkloadEntry) -> tuple[Room, ...]:
-    """The domains for its largest pod set, of the flavors of its queue."""
-    local = cache.queues.config.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
-    queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
-    flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
-    return room_report.rooms_of_entry(cache, entry, flavors)
-
-
 def _pod_sets(
     state: ClusterState, entry: WorkloadEntry, parts: Mapping[str, Assignment], predictor: Predictor
 ) -> Iterator[PlacedPodSet]:
     for owned in entry.job.pod_sets:
         part, request = parts.get(owned.name), owned.request
+        domains: list[DomainPods] = []
+        if part is not None:
+            first, devices = 0, predictor.predict_devices(entry.key, part)
+            for piece in part.slices:
+                nodes = []
+                for node, count in piece.nodes:
+                    zones = tuple(map(pod_zones, state.placements(entry.key, part.pod_set, node)))
+                    nodes.append(OnNode(node, count, zones, devices.get(node, ())))
+                domains.append(DomainPods(piece.values, piece.count, first, tuple(nodes)))
+                # Slices are in rank order, so the ranks of a piece follow those of the one before.
+                first += piece.count
         yield PlacedPodSet(
             name=owned.name,
             count=part.count if part is not None else owned.count,
@@ -334,20 +342,8 @@ def _pod_sets(
             per_pod=listed(convert.pod_requests(owned.template.spec)),
             flavor=part.flavor if part is not None else "",
             levels=part.levels if part is not None else (),
-            domains=tuple(_landings(state, entry.key, part, predictor)) if part is not None else (),
+            domains=tuple(domains),
         )
-
-
-def _landings(state: ClusterState, key: str, part: Assignment, predictor: Predictor) -> Iterator[DomainPods]:
-    first, devices = 0, predictor.predict_devices(key, part)
-    for piece in part.slices:
-        nodes = tuple(
-            OnNode(name, count, tuple(map(pod_zones, state.placements(key, part.pod_set, name))), devices.get(name, ()))
-            for name, count in piece.nodes
-        )
-        yield DomainPods(piece.values, piece.count, first, nodes)
-        # Slices are in rank order, so the ranks of a piece follow those of the one before.
-        first += piece.count
 
 
 def _victims(cache: Cache, outcome: DryRunOutcome) -> Iterator[VictimView]:
@@ -390,7 +386,10 @@ def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
             yield _landing_table(one, named=len(answer.pod_sets) > 1)
             yield from _zone_tables(one)
     if answer.victims:
-        yield _victim_table(answer.victims)
+        evicted = plain_table("WOULD BE EVICTED", "PRIORITY", "RULE")
+        for victim in answer.victims:
+            evicted.add_row(victim.title, str(victim.priority), victim.reason)
+        yield evicted
     if answer.room:
         yield room_report.table(answer.room, pods, most)
         yield from room_report.notes(answer.room)
@@ -436,10 +435,3 @@ def _zone_tables(one: PlacedPodSet) -> Iterator[Table]:
             zones, devices = (node.zones[at : at + 1] or ((),))[0], (node.devices[at : at + 1] or ((),))[0]
             table.add_row("" if at else node.node, f"{at + 1} of {several}", *zones_in_words(zones, devices))
     yield table
-
-
-def _victim_table(victims: Sequence[VictimView]) -> Table:
-    table = plain_table("WOULD BE EVICTED", "PRIORITY", "RULE")
-    for victim in victims:
-        table.add_row(victim.title, str(victim.priority), victim.reason)
-    return table

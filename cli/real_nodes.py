@@ -34,16 +34,15 @@ def members(fleet: Fleet, count: int) -> list[RealNode]:
             machine=fleet.machine,
             kubelet=fleet.kubelet,
             pods=fleet.pods,
-            labels={key: value for key, value in node["metadata"]["labels"].items() if _is_ours(key)},
+            labels={
+                key: value
+                for key, value in node["metadata"]["labels"].items()
+                if key != HOSTNAME_LABEL and not key.startswith(_OF_KUBERNETES)
+            },
             taints=tuple(fleet.taints),
         )
         for node in islice(fleet.objects(), count)
     ]
-
-
-def _is_ours(label: str) -> bool:
-    """Host name and platform are the kubelet's to tell."""
-    return label != HOSTNAME_LABEL and not label.startswith(_OF_KUBERNETES)
 
 
 def run(folder: Path, prefix: str, nodes: Sequence[RealNode], *, say: Say, clock: Clock) -> None:

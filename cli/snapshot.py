@@ -42,7 +42,13 @@ def command(
     if out != "-" and Path(out.removesuffix(".gz")).suffix not in {".yaml", ".yml", ".json"}:
         raise Failure(f"--out {out}: expected a name that ends in .yaml or .json, or in one of these and .gz")
     items = objects_of(kubeconfig, context)
-    text = _encoded({"apiVersion": "v1", "kind": "List", "items": items}, as_json=".json" in out)
+    listing = {"apiVersion": "v1", "kind": "List", "items": items}
+    if ".json" in out:
+        text = msgspec.json.encode(listing)
+    else:
+        # The dumper in C is many times as fast, and PyYAML may be built without it.
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        text = yaml.dump(listing, Dumper=dumper, sort_keys=False).encode()
     if out == "-":
         sys.stdout.write(text.decode())
         return
@@ -93,11 +99,3 @@ def _drop_private(value: Any) -> Any:
         if isinstance(found.get(name), list):
             found[name] = [{k: v for k, v in one.items() if k not in PRIVATE} for one in found[name]]
     return found
-
-
-def _encoded(listing: Json, *, as_json: bool) -> bytes:
-    if as_json:
-        return msgspec.json.encode(listing)
-    # The dumper in C is many times as fast, and PyYAML may be built without it.
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return yaml.dump(listing, Dumper=dumper, sort_keys=False).encode()

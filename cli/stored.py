@@ -4,7 +4,7 @@ The role ``view`` or ``edit`` in a namespace shows its Workloads, LocalQueues an
 its pods are. What others hold, and how close each domain comes, takes the ClusterRole ``topogate-inspect``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -169,22 +169,21 @@ def _queue(one: LocalQueue) -> StoredQueue:
 
 def render_jobs(jobs: Sequence[StoredJob]) -> RenderableType:
     """The jobs as a person reads them."""
-    return Group(*(part for job in jobs for part in _job_parts(job)), Text(PART))
-
-
-def _job_parts(job: StoredJob) -> Iterator[RenderableType]:
-    queue = f"  queue {job.queue}" if job.queue else ""
-    message = f"{job.reason}: {job.message}" if job.state == "Waiting" else job.message
-    style = "green" if job.state == "Placed" else "bold yellow"
-    yield Text.assemble((f"{job.kind} {job.job}", "bold"), f"{queue}\n", (job.state, style), f"  {message}")
-    if job.hanging:
-        yield Text.assemble(("Not all of it runs", "bold yellow"), f"  {job.hanging}")
-    if job.pods:
-        table = plain_table("~POD", "~PHASE", "~NODE")
-        for pod in job.pods:
-            table.add_row(pod.name, "Gated" if pod.gated else pod.phase, pod.node or "-")
-        yield table
-    yield Text("")
+    parts: list[RenderableType] = []
+    for job in jobs:
+        queue = f"  queue {job.queue}" if job.queue else ""
+        message = f"{job.reason}: {job.message}" if job.state == "Waiting" else job.message
+        state = (job.state, "green" if job.state == "Placed" else "bold yellow")
+        parts.append(Text.assemble((f"{job.kind} {job.job}", "bold"), f"{queue}\n", state, f"  {message}"))
+        if job.hanging:
+            parts.append(Text.assemble(("Not all of it runs", "bold yellow"), f"  {job.hanging}"))
+        if job.pods:
+            table = plain_table("~POD", "~PHASE", "~NODE")
+            for pod in job.pods:
+                table.add_row(pod.name, "Gated" if pod.gated else pod.phase, pod.node or "-")
+            parts.append(table)
+        parts.append(Text(""))
+    return Group(*parts, Text(PART))
 
 
 def render_queues(found: StoredQueues) -> RenderableType:

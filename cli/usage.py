@@ -5,13 +5,12 @@ import json
 import math
 import re
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cli.options import PrometheusLabels, checked_labels, checked_url
@@ -123,14 +122,12 @@ async def usage(api: PrometheusApi, since: str, seconds: int, namespace: str, re
     return Usage(
         since,
         _summed((one.get("cluster_queue", "") or NONE, one.get("resource", ""), hours) for one, hours in of),
-        _summed((_local(one), one.get("resource", ""), hours) for one, hours in of),
+        _summed(
+            (f"{one.get('queue_namespace', '')}/{one.get('local_queue', '') or NONE}", one.get("resource", ""), hours)
+            for one, hours in of
+        ),
         {label: _summed(rows) for label, rows in sorted(by_label.items())},
     )
-
-
-def _local(metric: dict[str, str]) -> str:
-    """``team-a/main``; a workload without a queue still has a namespace."""
-    return f"{metric.get('queue_namespace', '')}/{metric.get('local_queue', '') or NONE}"
 
 
 def _hours(found: TimeSeries) -> float | None:
@@ -154,21 +151,13 @@ def _summed(rows: Iterable[tuple[str, str, float]]) -> tuple[HeldHours, ...]:
 
 def render(found: Usage) -> RenderableType:
     """As a person reads it."""
-    return Group(*_render_parts(found))
-
-
-def _render_parts(found: Usage) -> Iterator[RenderableType]:
-    yield Text(f"Held in the last {found.since}, in resource hours", "bold")
+    parts: list[RenderableType] = [Text(f"Held in the last {found.since}, in resource hours", "bold")]
     tables = {"CLUSTER QUEUE": found.cluster_queues, "LOCAL QUEUE": found.local_queues, **found.labels}
     for title, rows in tables.items():
-        yield Text("")
-        yield _table(title, rows)
+        table = plain_table(f"~{title}", "~RESOURCE", ">HOURS")
+        for one in rows:  # texts of a Prometheus: as they are, not as markup
+            table.add_row(Text(one.name), Text(one.resource), f"{one.hours:,.1f}")
+        parts += [Text(""), table]
     if not found.labels:
-        yield Text(f"\n{NO_LABEL}")
-
-
-def _table(title: str, rows: Iterable[HeldHours]) -> Table:
-    table = plain_table(f"~{title}", "~RESOURCE", ">HOURS")
-    for one in rows:  # texts of a Prometheus: as they are, not as markup
-        table.add_row(Text(one.name), Text(one.resource), f"{one.hours:,.1f}")
-    return table
+        parts.append(Text(f"\n{NO_LABEL}"))
+    return Group(*parts)

@@ -9,10 +9,22 @@ from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
 
 def command(output: Output = OutputFormat.TABLE, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Print the version of this command, and of the API server where one is reachable."""
+    from kube.client import Client
+    from kube.errors import KubeError
+
+    async def read_version() -> str:
+        # A version that waits a minute for an unreachable server helps nobody.
+        async with asyncio.timeout(5), await Client.connect(kubeconfig, context) as client:
+            return await client.server_version()
+
+    try:
+        server = asyncio.run(read_version())
+    except (KubeError, OSError, TimeoutError):
+        server = None
     data = {
         "topogate": version("topogate"),
         "python": platform.python_version(),
-        "kubernetes": _server(kubeconfig, context),
+        "kubernetes": server,
     }
     if output is OutputFormat.TABLE:
         for name, value in data.items():
@@ -31,18 +43,3 @@ def _unreached(kubeconfig: str | None, context: str | None) -> str:
         return f"no API server reachable: {error}"
     by = f" (context {found.context} in kubeconfig {found.files})" if found.context else ""
     return f"no API server reachable at {found.server}{by}"
-
-
-def _server(kubeconfig: str | None, context: str | None) -> str | None:
-    from kube.client import Client
-    from kube.errors import KubeError
-
-    async def read_version() -> str:
-        # A version that waits a minute for an unreachable server helps nobody.
-        async with asyncio.timeout(5), await Client.connect(kubeconfig, context) as client:
-            return await client.server_version()
-
-    try:
-        return asyncio.run(read_version())
-    except (KubeError, OSError, TimeoutError):
-        return None

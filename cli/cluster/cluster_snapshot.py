@@ -23,7 +23,7 @@ from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.informer import Event, EventKind, Index
 from kube.resources import Resource
-from kube.versions import SchedulerRules, newest, scheduler_rules
+from kube.versions import newest, scheduler_rules
 from ungater import kinds, look_ups
 from ungater.cache.cache import Cache
 from ungater.cache.rules import device_resources, queue_rules
@@ -150,13 +150,6 @@ class _Objects:
         return 0
 
 
-def _scheduler(found: Dump) -> SchedulerRules:
-    """What kube-scheduler does there; of files by the newest kubelet, as none is newer than the API server."""
-    told = (node.status.node_info for node in found.of(kinds.NODES))
-    kubelets = (info.kubelet_version for info in told if info is not None)
-    return scheduler_rules(found.version or newest(kubelets))
-
-
 def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clock = SYSTEM) -> Cache:
     """What the controller would know. What cannot be read of it is told on stderr, and left out.
 
@@ -164,6 +157,9 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
     """
     keys, guard = settings.keys, _LeftOut(clock)
     read_objects = _Objects(found, keys)
+    # What kube-scheduler does there; of files by the newest kubelet, as none is newer than the API server.
+    told = (node.status.node_info for node in found.of(kinds.NODES))
+    kubelets = (info.kubelet_version for info in told if info is not None)
     cache = Cache(
         keys,
         look_ups.stores_of(read_objects),
@@ -173,7 +169,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         options=TopologyOptions.from_settings(settings),
         queueing=queue_rules(settings),
         device_resources=device_resources(settings),
-        scheduler=_scheduler(found),
+        scheduler=scheduler_rules(found.version or newest(kubelets)),
         guard=guard,
         clock=clock,
     )

@@ -21,7 +21,7 @@ from queueing.preemption.plan import PlannedVictim
 from ungater.cache.cache import Cache
 from ungater.model.actions import Create, Dequeue, Enqueue, FreeCapacity, UpdateSpec
 from ungater.model.admission import Admission
-from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_spec import new_workload
 from ungater.model.workload_status import observed_of
 from ungater.reconcile import reconcile
@@ -63,7 +63,14 @@ class _Stage(msgspec.Struct):
                         # The answer changes what follows, as a write would: the next look begins with it.
                         break
                     case UpdateSpec():
-                        entry.observe(_respecified(self.cache, entry))
+                        # What is known of its Workload once that says what the job asks for now.
+                        new, known = observed_of(_stored(self.cache, entry)), entry.observed
+                        if known is None:
+                            observed = new
+                        else:
+                            spec = ("counts", "queue", "least", "most_execution", "copy_of")
+                            observed = replace(known, **{name: getattr(new, name) for name in spec})
+                        entry.observe(observed)
                         break
                     case Enqueue(lost, until):
                         # Before the entry is put into its queue, which reads what it wants.
@@ -87,25 +94,23 @@ class _Stage(msgspec.Struct):
             for one in decided:
                 # Workloads that wait already are decided too: they may take the room first.
                 if one.key in ours:
-                    self._record_grant(ours[one.key], one)
+                    entry = ours[one.key]
+                    grant = one.grant
+                    victims = one.victims if isinstance(one, Preempting) else ()
+                    admission = self.cache.reservations.admission_of(entry, grant)
+                    where = replacement.message_of(self.cache, entry, admission, one.message)
+                    self.outcomes[entry.key] = DryRunOutcome(
+                        entry,
+                        Reason.PREEMPTING if victims else Reason.ADMITTED,
+                        one.message if victims else where,
+                        placed=isinstance(one, Admitted),
+                        assignments=grant.assignments,
+                        victims=victims,
+                        queue=grant.queue if entry.job.queue else "",
+                        admission=admission,
+                    )
             if not made.more:
                 return
-
-    def _record_grant(self, entry: WorkloadEntry, made: Admitted | Preempting) -> None:
-        grant = made.grant
-        victims = made.victims if isinstance(made, Preempting) else ()
-        admission = self.cache.reservations.admission_of(entry, grant)
-        where = replacement.message_of(self.cache, entry, admission, made.message)
-        self.outcomes[entry.key] = DryRunOutcome(
-            entry,
-            Reason.PREEMPTING if victims else Reason.ADMITTED,
-            made.message if victims else where,
-            placed=isinstance(made, Admitted),
-            assignments=grant.assignments,
-            victims=victims,
-            queue=grant.queue if entry.job.queue else "",
-            admission=admission,
-        )
 
 
 def _stored(cache: Cache, entry: WorkloadEntry) -> WorkloadObject:
@@ -115,15 +120,6 @@ def _stored(cache: Cache, entry: WorkloadEntry) -> WorkloadObject:
     body["metadata"] |= {"uid": f"workload-{entry.id}", "resourceVersion": "1", "generation": 1}
     # Through JSON, so that what the codec drops or refuses is dropped or refused here too.
     return msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject)
-
-
-def _respecified(cache: Cache, entry: WorkloadEntry) -> ObservedWorkload | None:
-    """What is known of its Workload once that says what the job asks for now."""
-    new, known = observed_of(_stored(cache, entry)), entry.observed
-    if known is None:
-        return new
-    spec = ("counts", "queue", "least", "most_execution", "copy_of")
-    return replace(known, **{name: getattr(new, name) for name in spec})
 
 
 def enqueue_entry(cache: Cache, entry: WorkloadEntry, now: float) -> None:

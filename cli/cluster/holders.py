@@ -7,7 +7,7 @@ import msgspec
 from engine.cluster.assignment import Assignment
 from engine.model import Amounts
 from kube import objects
-from kube.objects import Pod, controller_of
+from kube.objects import controller_of
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -55,9 +55,31 @@ def holders(cache: Cache, nodes: Iterable[str]) -> list[ClusterHolder]:
     found: dict[str, ClusterHolder] = {}
     wanted = frozenset(nodes)
     for name in sorted(wanted):
-        for pod in cache.stores.pods_on(name):
-            _add_pod(cache, found, pod)
-    _add_slots(cache, found, wanted)
+        for wire in cache.stores.pods_on(name):
+            pod = cache.state.pods.get(objects.key(wire))
+            if pod is None:
+                continue  # it has finished
+            # A pod that claims a workload which is gone counts as its controller's.
+            entry = cache.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
+            if entry is not None:
+                holder = found.setdefault(entry.key, of_entry(cache, entry))
+            else:
+                # Under its controller, or alone.
+                owner, meta = controller_of(wire.metadata), wire.metadata
+                kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
+                title = f"{kind.lower()}/{called}"
+                alone = ClusterHolder(title, kind, meta.namespace, "", wire.spec.priority or 0)
+                holder = found.setdefault(f"{meta.namespace}/{title}", alone)
+            holder.add_pod(pod.key, pod.requests)
+    for workload, parts in cache.state.workloads.items():
+        entry = cache.entries.of_workload(workload)
+        for pod_set, assignment in parts.items():
+            for node in nodes_of(assignment):
+                # Only slots that no pod has claimed: the pods were counted above.
+                left = cache.state.unclaimed_on(workload, pod_set, node) if node in wanted else 0
+                if left and entry is not None:
+                    holder = found.setdefault(workload, of_entry(cache, entry))
+                    holder.add_slots(left, assignment.requests)
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
 
 
@@ -68,27 +90,6 @@ def nodes_of(assignment: Assignment) -> Iterator[str]:
             yield name
 
 
-def _add_pod(cache: Cache, found: dict[str, ClusterHolder], wire: Pod) -> None:
-    pod = cache.state.pods.get(objects.key(wire))
-    if pod is None:
-        return  # it has finished
-    # A pod that claims a workload which is gone counts as its controller's.
-    entry = cache.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
-    if entry is not None:
-        holder = found.setdefault(entry.key, of_entry(cache, entry))
-    else:
-        holder = found.setdefault(*_foreign(wire))
-    holder.add_pod(pod.key, pod.requests)
-
-
-def _foreign(wire: Pod) -> tuple[str, ClusterHolder]:
-    """Under its controller, or alone."""
-    owner, meta = controller_of(wire.metadata), wire.metadata
-    kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
-    name = f"{kind.lower()}/{called}"
-    return f"{meta.namespace}/{name}", ClusterHolder(name, kind, meta.namespace, "", wire.spec.priority or 0)
-
-
 def of_entry(cache: Cache, entry: WorkloadEntry) -> ClusterHolder:
     """A workload of ours, holding nothing yet."""
     owner, queued = entry.job, cache.queues.entries.get(entry.key)
@@ -96,15 +97,3 @@ def of_entry(cache: Cache, entry: WorkloadEntry) -> ClusterHolder:
     return ClusterHolder(
         f"{owner.kind.lower()}/{owner.full_name}", owner.kind, owner.namespace, entry.key, priority, owner.queue
     )
-
-
-def _add_slots(cache: Cache, found: dict[str, ClusterHolder], wanted: frozenset[str]) -> None:
-    for key, parts in cache.state.workloads.items():
-        entry = cache.entries.of_workload(key)
-        for name, assignment in parts.items():
-            for node in nodes_of(assignment):
-                # Only slots that no pod has claimed: the pods were counted above.
-                left = cache.state.unclaimed_on(key, name, node) if node in wanted else 0
-                if left and entry is not None:
-                    holder = found.setdefault(entry.key, of_entry(cache, entry))
-                    holder.add_slots(left, assignment.requests)

@@ -128,7 +128,13 @@ def build(
     waiting = [key for key in live if key not in queues.entries]
     for key in waiting:
         if live[key].spec.active:
-            _submit(queues, key, live[key], now)
+            workload = live[key]
+            # First into the queue, then put off: only what is in a queue has a turn to lose.
+            queues.submit(_workload_for_order(workload), now)
+            requeue = workload.status.requeue_state
+            until = _seconds(requeue.requeue_at) if requeue is not None else 0.0
+            if until > now:
+                queues.delay_workload(key, until)
     inactive = sorted(key for key in waiting if not live[key].spec.active)
     return QueueReading(queues, state, live, tuple(inactive), tuple(wrong), now, names)
 
@@ -148,15 +154,6 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
             growth = ReservationKey.for_growth(objects.key(one))
             workload = msgspec.structs.replace(_workload_for_order(one), key=growth)
             hold_growth(state, queues, workload, more, _victims(one), {})
-
-
-def _submit(queues: Queues, key: str, workload: WholeWorkload, now: float) -> None:
-    # First into the queue, then put off: only what is in a queue has a turn to lose.
-    queues.submit(_workload_for_order(workload), now)
-    requeue = workload.status.requeue_state
-    until = _seconds(requeue.requeue_at) if requeue is not None else 0.0
-    if until > now:
-        queues.delay_workload(key, until)
 
 
 def title_of(workload: WholeWorkload) -> str:

@@ -84,21 +84,19 @@ def read(files: Sequence[str]) -> tuple[list[FoundObject], list[str]]:
                 found.append(one)
             else:
                 passed.append(str(one))
-                hint = hint or _meant(one)
+                if not hint:
+                    # What an object was perhaps meant to be, that can be placed; "" where nothing is like it.
+                    groups = [group for group, kind in KINDS if kind == one.kind]
+                    if groups:
+                        hint = f"; expected apiVersion {f'{groups[0]}/...' if groups[0] else 'v1'}, as a {one.kind} has"
+                    else:
+                        hint = meant(one.kind, (kind for _, kind in KINDS))
+                        hint = f"; {hint}" if hint else ""
     if all(one.kind in NAMED for one in found):
         kinds = ", ".join(kind for _, kind in KINDS if kind not in NAMED)
         others = f"; there is {', '.join(passed[:4])}" if passed else ""
         raise Failure(f"{', '.join(files)}: nothing to place: expected {kinds}{others}{hint}")
     return found, passed
-
-
-def _meant(one: FoundObject) -> str:
-    """What an object was perhaps meant to be, that can be placed; "" where nothing is like it."""
-    groups = [group for group, kind in KINDS if kind == one.kind]
-    if groups:
-        return f"; expected apiVersion {f'{groups[0]}/...' if groups[0] else 'v1'}, as a {one.kind} has"
-    hint = meant(one.kind, (kind for _, kind in KINDS))
-    return f"; {hint}" if hint else ""
 
 
 class Maker:
@@ -188,7 +186,10 @@ class Maker:
                 # As the StatefulSet controller names claims: template, set, ordinal.
                 claim = f"{name}-{made.name}-{start + at}"
                 made.claims[f"{made.namespace}/{claim}"] = spec
-                made.pods[at] = _having(pod, name, claim)
+                others = [one for one in pod.spec.volumes or () if one.name != name]
+                wanted = objects.Volume(name=name, persistent_volume_claim=objects.ClaimSource(claim_name=claim))
+                pod_spec = msgspec.structs.replace(pod.spec, volumes=(*others, wanted))
+                made.pods[at] = msgspec.structs.replace(pod, spec=pod_spec)
 
     def add_claim(self, one: FoundObject, made: Manifest) -> None:
         """A claim that pods of other objects may name."""
@@ -387,14 +388,6 @@ def _read_count(one: FoundObject, within: Json, name: str, path: str, *, least: 
     if type(found) is not int or not least <= found <= MOST_PODS:
         raise one.fail(f"{path}.{name}", f"{found!r}: expected a whole number from {least} to {MOST_PODS}")
     return found
-
-
-def _having(pod: objects.Pod, volume: str, claim: str) -> objects.Pod:
-    """A pod with a volume of this claim, instead of one of that name."""
-    others = [one for one in pod.spec.volumes or () if one.name != volume]
-    made = objects.Volume(name=volume, persistent_volume_claim=objects.ClaimSource(claim_name=claim))
-    spec = msgspec.structs.replace(pod.spec, volumes=(*others, made))
-    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _labelled(template: Json, labels: Mapping[str, str]) -> Json:

@@ -20,7 +20,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.reasons import Cure, Reason, Short, traits_of
-from engine.reservation_key import HolderKey, Role, role_of
+from engine.reservation_key import Role, role_of
 from engine.results import Refusal
 from kube import objects
 from queueing.cycle import growth
@@ -102,7 +102,12 @@ def relief(
     if queued is None or not room_helps:
         return None
     best = next((one for one in room if one.values), None)
-    held = holders(cache, _nodes(cache.state, best.flavor, best.values)) if best is not None else []
+    held: list[ClusterHolder] = []
+    if best is not None and (tree := cache.state.tree(best.flavor)) is not None:
+        within = len(best.values)
+        held = holders(
+            cache, [name for name, path in zip(tree.names, tree.paths, strict=True) if path[:within] == best.values]
+        )
     # A holder of what is not short stands in nobody's way.
     short = set(best.missing) if best is not None else set()
     in_the_way = [one for one in held if one.workload != entry.key and short & one.amounts.keys()]
@@ -118,13 +123,6 @@ def relief(
         enough_in=where,
         preemption=_preemption(cache, queued, enough) or _in_the_way(reason, best, in_the_way),
     )
-
-
-def _nodes(state: ClusterState, flavor: str, values: tuple[str, ...]) -> list[str]:
-    tree = state.tree(flavor)
-    if tree is None:
-        return []
-    return [name for name, path in zip(tree.names, tree.paths, strict=True) if path[: len(values)] == values]
 
 
 def _view(one: ClusterHolder) -> HolderView:
@@ -155,7 +153,18 @@ def _required_victims(
         }
     finally:
         state.rollback(checkpoint)
-    return list(_victim_holders(cache, gone, outside)), _common_domain(paths)
+    # The victims as holders of all that they hold, the lowest priority first.
+    names = {node for key in gone for part in state.assignments(key).values() for node in nodes_of(part)}
+    names |= {state.pods[key].node for key in outside}
+    victims = [
+        one for one in holders(cache, names) if one.workload in gone or (not one.workload and one.keys & outside)
+    ]
+    if not paths:
+        return victims, ()
+    # What the least and the greatest path share, all between them share: the domain that all of them are in.
+    first, last = min(paths), max(paths)
+    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return victims, first[:same]
 
 
 def _plan(state: ClusterState, queues: Queues, workload: Workload) -> Plan | None:
@@ -235,25 +244,6 @@ def _foreign(cache: Cache) -> Iterator[objects.Pod]:
             owner, pod = objects.controller_of(wire.metadata), cache.state.pods.get(objects.key(wire))
             if pod is not None and pod.claim is None and (owner is None or owner.kind not in _STAYS):
                 yield wire
-
-
-def _victim_holders(cache: Cache, gone: set[HolderKey], outside: set[str]) -> Iterator[ClusterHolder]:
-    """The victims as holders of all that they hold, the lowest priority first."""
-    names = {node for key in gone for part in cache.state.assignments(key).values() for node in nodes_of(part)}
-    names |= {cache.state.pods[key].node for key in outside}
-    for one in holders(cache, names):
-        if one.workload in gone or (not one.workload and one.keys & outside):
-            yield one
-
-
-def _common_domain(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The domain that all of them are in."""
-    if not paths:
-        return ()
-    # What the least and the greatest path share, all between them share.
-    first, last = min(paths), max(paths)
-    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
-    return first[:same]
 
 
 # --- whether it may be taken -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from cli.output import counted, plain_table
 from crds.request import ParsedRequest, resolve
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
-from engine.cluster.unlabeled import Unlabeled, helpful
+from engine.cluster.unlabeled import helpful
 from engine.model import Amounts, PodSet, Policy, TopologyRequest
 from engine.placement.explain import DomainFit, explain
 from engine.quantity import format_quantity
@@ -65,7 +65,21 @@ def rooms(
         for fit in explain(state, name, asked, level):
             # Asked only where nodes were left out for that: it tries each such node.
             lacking = helpful(state, name, asked) if Reason.MISSING_LEVEL_LABEL in fit.excluded else ()
-            found.append((fit, _as_room(name, fit, lacking)))
+            excluded = {str(reason): nodes for reason, nodes in fit.excluded.items()}
+            room = Room(
+                name,
+                fit.values,
+                fit.fits,
+                fit.nodes,
+                str(fit.limit),
+                listed(fit.missing),
+                excluded,
+                fit.misaligned,
+                fit.refusal,
+                fit.devices,
+                tuple(UnlabeledNode(one.node, one.missing, one.fits) for one in lacking),
+            )
+            found.append((fit, room))
     return tuple([room for _, room in sorted(found, key=lambda one: one[0].closeness, reverse=True)])
 
 
@@ -82,23 +96,6 @@ def rooms_of_entry(
     count = None if more is None else more[owned.name]
     asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED), count)
     return rooms(cache.state, owned.request, asked, flavors)
-
-
-def _as_room(flavor: str, fit: DomainFit, lacking: Sequence[Unlabeled]) -> Room:
-    excluded = {str(reason): nodes for reason, nodes in fit.excluded.items()}
-    return Room(
-        flavor,
-        fit.values,
-        fit.fits,
-        fit.nodes,
-        str(fit.limit),
-        listed(fit.missing),
-        excluded,
-        fit.misaligned,
-        fit.refusal,
-        fit.devices,
-        tuple(UnlabeledNode(one.node, one.missing, one.fits) for one in lacking),
-    )
 
 
 def listed(amounts: Amounts) -> dict[str, str]:

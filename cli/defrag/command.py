@@ -24,11 +24,11 @@ from crds.settings import Settings
 from engine.cluster.filters import selects
 from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
-from engine.model import Flavor, Policy, TopologyRequest
+from engine.model import Policy, TopologyRequest
 from kube import objects
 from kube.client import Client
 from kube.pods import convert
-from simulator.defrag import DefragPlan, Movable, defrag
+from simulator.defrag import Movable, defrag
 from simulator.tally import measured
 from simulator.world.site import main_flavor
 from ungater import kinds
@@ -151,7 +151,12 @@ def report(
     """The plan for a cluster; ``run``: of what the controller would move. Failure where there is none."""
     cache = cluster_snapshot.cache_of(dump, settings)
     state = cache.state
-    chosen = _flavor(state, flavor)
+    known = ", ".join(sorted(state.flavors)) or "none"
+    if flavor and flavor not in state.flavors:
+        raise Failure(f"--flavor {flavor}: there is no such ResourceFlavor with a topology; there is {known}")
+    chosen = state.flavors[flavor] if flavor else main_flavor(state, measured(state))
+    if chosen is None:
+        raise installed.no_topology()
     # The narrowest level is mostly the host, and jobs lack whole racks.
     wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]
     if wanted not in chosen.levels:
@@ -162,17 +167,19 @@ def report(
             plan = defrag(state, chosen.name, wanted, found.movable, found.stays)
     except ValueError as error:
         raise Failure(str(error)) from None
-    return _view(chosen.name, plan, found)
-
-
-def _flavor(state: ClusterState, name: str) -> Flavor:
-    known = ", ".join(sorted(state.flavors)) or "none"
-    if name and name not in state.flavors:
-        raise Failure(f"--flavor {name}: there is no such ResourceFlavor with a topology; there is {known}")
-    found = state.flavors[name] if name else main_flavor(state, measured(state))
-    if found is None:
-        raise installed.no_topology()
-    return found
+    steps = tuple(
+        StepView(
+            tuple(domain_in_words(path) for path in step.freed),
+            step.pods,
+            tuple(
+                MoveView(m.workload, found.jobs.get(m.workload, ""), m.pods, m.priority, m.before, m.after, m.nodes)
+                for m in step.moves
+            ),
+        )
+        for step in plan.steps
+    )
+    left = tuple(LeftView(key, found.jobs[key], why) for key, why in sorted(found.left.items()))
+    return DefragReport(chosen.name, plan.level, plan.domains, *plan.whole, steps, left)
 
 
 def tenants(dump: Dump, cache: Cache, max_priority: int | None, *, run: bool = False) -> Tenants:
@@ -259,22 +266,6 @@ def _fixed(state: ClusterState, foreign: dict[str, objects.Pod]) -> Iterator[str
         # Where devices count, a small foreign pod without one does not keep a node from being whole.
         if "/" not in resource or charged.requests.get(resource, 0):
             yield charged.node
-
-
-def _view(flavor: str, plan: DefragPlan, found: Tenants) -> DefragReport:
-    steps = tuple(
-        StepView(
-            tuple(domain_in_words(path) for path in step.freed),
-            step.pods,
-            tuple(
-                MoveView(m.workload, found.jobs.get(m.workload, ""), m.pods, m.priority, m.before, m.after, m.nodes)
-                for m in step.moves
-            ),
-        )
-        for step in plan.steps
-    )
-    left = tuple(LeftView(key, found.jobs[key], why) for key, why in sorted(found.left.items()))
-    return DefragReport(flavor, plan.level, plan.domains, *plan.whole, steps, left)
 
 
 def _table(found: DefragReport) -> Group:

@@ -85,23 +85,19 @@ async def _run(*, keep: bool, show: bool, clock: Clock = SYSTEM) -> None:
             f"\nDone in {seconds:.0f} s. All {pods} pods run, each on the host that its Workload names.", "bold green"
         )
         if keep:
-            await _keep_cluster(stage)
-
-
-async def _keep_cluster(stage: Stage) -> None:
-    """Leave the cluster to others until Ctrl-C, or until `topogate local down` ends this process."""
-    # SIGTERM comes from `topogate local down`; without a handler the cluster's processes would be left behind.
-    leave = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
-    with supervisor.announce_cluster("demo", stage.cluster) as name:
-        print_paragraph("\nThe cluster keeps running until Ctrl-C. In another terminal, try:\n")
-        print_paragraph(f"  export KUBECONFIG=$(topogate local kubeconfig --name {name})")
-        print_paragraph(f"  kubectl get nodes -L {','.join(LEVEL_NAMES.values())}")
-        print_paragraph("  kubectl topogate explain train\n  kubectl topogate tree")
-        print_paragraph(f"  topogate local status\n  topogate local down --name {name}\n")
-        if stage.link:
-            print_paragraph(f"The page: {stage.link}\n")
-        await leave.wait()
+            # Leave the cluster to others until Ctrl-C, or until `topogate local down` ends this process.
+            # SIGTERM comes from `topogate local down`; without a handler the cluster's processes would be left behind.
+            leave = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
+            with supervisor.announce_cluster("demo", stage.cluster) as name:
+                print_paragraph("\nThe cluster keeps running until Ctrl-C. In another terminal, try:\n")
+                print_paragraph(f"  export KUBECONFIG=$(topogate local kubeconfig --name {name})")
+                print_paragraph(f"  kubectl get nodes -L {','.join(LEVEL_NAMES.values())}")
+                print_paragraph("  kubectl topogate explain train\n  kubectl topogate tree")
+                print_paragraph(f"  topogate local status\n  topogate local down --name {name}\n")
+                if stage.link:
+                    print_paragraph(f"The page: {stage.link}\n")
+                await leave.wait()
 
 
 async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
@@ -121,7 +117,10 @@ async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
     client = await stack.enter_async_context(await Client.connect(str(cluster.kubeconfig)))
     components = await stack.enter_async_context(Components(cluster, client))
     with progress("installing Topogate: 5 kinds, roles, webhook, policy"):
-        await _install(client, components.webhook_url)
+        options = await installation.plan(client, installation.Requested(webhook_url=components.webhook_url))
+        async for _ in installation.apply(client, render.objects(options)):
+            pass
+        await waiting.wait_established(client, WAIT_SECONDS)
     with progress(f"making {len(FLEET)} nodes of 8 GPUs: 2 blocks, 3 racks a block, 4 hosts a rack"):
         await add_nodes(client, FLEET)
         await wait_ready(client, FLEET.node_names())
@@ -179,13 +178,6 @@ class _View:
         return link
 
 
-async def _install(client: Client, webhook_url: str) -> None:
-    options = await installation.plan(client, installation.Requested(webhook_url=webhook_url))
-    async for _ in installation.apply(client, render.objects(options)):
-        pass
-    await waiting.wait_established(client, WAIT_SECONDS)
-
-
 async def _required(stage: Stage) -> None:
     act("1. required: all pods in one rack", "A rack has 32 GPUs. 6 pods of 4 GPUs fit one rack, and get one.")
     await stage.submit("train", 6, 4, (KEYS.required[0], LEVEL))
@@ -237,7 +229,16 @@ async def _show_waiting(stage: Stage) -> None:
         await stage.submit(name, 3, 8, (KEYS.required[0], LEVEL))
         await stage.wait_for_running(name, 3)
     await stage.submit("big", 4, 8, (KEYS.required[0], LEVEL))
-    event = await _event(stage.client, "big")
+    found: list[dict[str, Any]] = []
+
+    async def warned() -> bool:
+        events = await stage.client.list(EVENTS, NAMESPACE)
+        # The Job controller writes events on the Job as well, which are Normal here.
+        found[:] = [e for e in events if e["regarding"].get("name") == "big" and e["type"] == "Warning"]
+        return bool(found)
+
+    await until(warned, "there is an event on Job big")
+    event = found[-1]
     await stage.explain("big")
     print_paragraph(
         f"$ kubectl events --for job/big\n{event['type']}  {event['reason']}  Job/big  {event['note']}", "yellow"
@@ -250,16 +251,3 @@ async def _show_waiting(stage: Stage) -> None:
     await stage.wait_for_running("big", 4)
     print_paragraph(f"big runs {stage.clock.monotonic() - began:.1f} s later, with nobody touching it", "green")
     await stage.explain("big")
-
-
-async def _event(client: Client, job: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
-
-    async def warned() -> bool:
-        events = await client.list(EVENTS, NAMESPACE)
-        # The Job controller writes events on the Job as well, which are Normal here.
-        found[:] = [e for e in events if e["regarding"].get("name") == job and e["type"] == "Warning"]
-        return bool(found)
-
-    await until(warned, f"there is an event on Job {job}")
-    return found[-1]

@@ -43,14 +43,48 @@ async def numa(stage: Stage) -> None:
         "Two of them run a pod of 3 GPUs in each zone: 2 GPUs are left on each, one a zone. kube-scheduler counts 2\n"
         "and sends a pod of 2 GPUs there; the kubelet refuses it, because it will not take them from two zones.",
     )
-    await _machines(stage)
+    with progress("making three machines and playing their kubelets"):
+        await asyncio.to_thread(stage.cluster.play_kubelets, Publishing(delay=FEW))
+        await add_nodes(stage.client, FLEET)
+        await wait_ready(stage.client, FLEET.node_names())
+        await stage.client.create(RESOURCE_FLAVORS, make_flavor(GROUP, GROUP))
+        for node in FLEET.node_names()[:2]:
+            for number in (1, 2):
+                amounts = {"cpu": "8", "memory": "32Gi", GPU: "3"}
+                container = {"name": "main", "image": "registry.example/serve:1", "resources": {"limits": amounts}}
+                await stage.client.create(
+                    PODS,
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        "metadata": {"name": f"serve-{node[-2:]}-{number}", "labels": {"app": "serve"}},
+                        "spec": {"nodeSelector": {HOSTNAME_LABEL: node}, "containers": [container]},
+                    },
+                    NAMESPACE,
+                )
+        await until(lambda: _reported(stage, "app=serve", 4), "the pods on the machines run")
     print_paragraph("$ kubectl create -f pair.yaml      # 4 pods of 2 GPUs, without a topology request", "bold")
-    before = await _run_without_topogate(stage)
+    # Run the Job until the kubelets have judged every pod once, and remove it.
+    before = await _run_pair(stage, {}, "the kubelets have judged the pods of Job pair")
+    # The second Job has the same name and needs the room, so the pods have to be gone first.
+    await stage.client.delete(JOBS, "pair", NAMESPACE, propagation="Background")
+
+    async def gone() -> bool:
+        return not await _list_pods(stage)
+
+    await until(gone, "the pods of Job pair are gone")
     print_paragraph("$ kubectl create -f pair.yaml      # the same, with", "bold")
     request = (Keys().required[0], LEVEL)
     syntax(f"annotations:\n  {request[0]}: {request[1]}")
-    after = await _run_with_topogate(stage, request)
-    stdout().print(_table(before, after))
+    stage.jobs.append("pair")
+    after = await _run_pair(stage, dict([request]), "the pods of Job pair run")
+    table = Table("", "POD", "MACHINE", "", "WHERE INSIDE", box=None)
+    for title, rows in (("without Topogate", before), ("with Topogate", after)):
+        for position, row in enumerate(rows):
+            style = "red" if row.refused else ""
+            table.add_row(title if not position else "", row.name, row.node, row.phase, row.what, style=style)
+        table.add_row()
+    stdout().print(table)
     refused = sum(row.refused for row in before)
     # The demo proves its claim each time, and fails rather than show a wrong table.
     if any(row.refused for row in after):
@@ -61,31 +95,8 @@ async def numa(stage: Stage) -> None:
     )
 
 
-async def _machines(stage: Stage) -> None:
-    """The machines, their flavor, and what they run already."""
-    with progress("making three machines and playing their kubelets"):
-        await asyncio.to_thread(stage.cluster.play_kubelets, Publishing(delay=FEW))
-        await add_nodes(stage.client, FLEET)
-        await wait_ready(stage.client, FLEET.node_names())
-        await stage.client.create(RESOURCE_FLAVORS, make_flavor(GROUP, GROUP))
-        for node in FLEET.node_names()[:2]:
-            for number in (1, 2):
-                await stage.client.create(PODS, _serving(f"serve-{node[-2:]}-{number}", node), NAMESPACE)
-        await until(lambda: _reported(stage, "app=serve", 4), "the pods on the machines run")
-
-
-def _serving(name: str, node: str) -> Json:
-    amounts = {"cpu": "8", "memory": "32Gi", GPU: "3"}
-    container = {"name": "main", "image": "registry.example/serve:1", "resources": {"limits": amounts}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "serve"}},
-        "spec": {"nodeSelector": {HOSTNAME_LABEL: node}, "containers": [container]},
-    }
-
-
-def _pair(annotations: dict[str, str]) -> Json:
+async def _run_pair(stage: Stage, annotations: dict[str, str], what: str) -> list[PodRow]:
+    """Create the Job, and wait until all its pods are judged."""
     # Refused pods count as failures: the default of 6 could end the Job before all four are judged.
     job = make_job("pair", PODS_OF_PAIR, 2, ("", ""), backoffLimit=100)
     job["metadata"]["annotations"] = annotations
@@ -94,30 +105,7 @@ def _pair(annotations: dict[str, str]) -> Json:
     amounts = {"cpu": "16", "memory": "64Gi", GPU: "2"}
     # Guaranteed with whole CPUs, which is what the CPU Manager pins.
     spec["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
-    return job
-
-
-async def _run_without_topogate(stage: Stage) -> list[PodRow]:
-    """Run the Job until the kubelets have judged every pod once, and remove it."""
-    rows = await _run_pair(stage, {}, "the kubelets have judged the pods of Job pair")
-    # The second Job has the same name and needs the room, so the pods have to be gone first.
-    await stage.client.delete(JOBS, "pair", NAMESPACE, propagation="Background")
-
-    async def gone() -> bool:
-        return not await _list_pods(stage)
-
-    await until(gone, "the pods of Job pair are gone")
-    return rows
-
-
-async def _run_with_topogate(stage: Stage, request: tuple[str, str]) -> list[PodRow]:
-    stage.jobs.append("pair")
-    return await _run_pair(stage, dict([request]), "the pods of Job pair run")
-
-
-async def _run_pair(stage: Stage, annotations: dict[str, str], what: str) -> list[PodRow]:
-    """Create the Job, and wait until all its pods are judged."""
-    await stage.client.create(JOBS, _pair(annotations), NAMESPACE)
+    await stage.client.create(JOBS, job, NAMESPACE)
 
     async def judged() -> bool:
         pods = await _list_pods(stage)
@@ -148,23 +136,9 @@ def _row(pod: Json) -> PodRow:
     if status["phase"] == "Failed":
         return PodRow(name, node, "refused", status.get("reason", ""), refused=True)
     record = pod["metadata"].get("annotations", {}).get(NUMA_PLACEMENT_OBSERVED)
-    return PodRow(name, node, status["phase"], _describe_placement(json.loads(record)) if record else "")
-
-
-def _describe_placement(record: list[Json]) -> str:
-    """``zone 0: GPUs 0, 1``, by the GPUs' numbers on the machine."""
+    # ``zone 0: GPUs 0, 1``, by the GPUs' numbers on the machine.
     parts = []
-    for use in record:
+    for use in json.loads(record) if record else ():
         gpus = ", ".join(device.rpartition("-")[2] for device in use.get("devices", {}).get(GPU, ()))
         parts.append(f"{use['zone'].replace('node-', 'zone ')}: {use['amount']['cpu']} CPUs, GPUs {gpus}")
-    return "; ".join(parts)
-
-
-def _table(before: list[PodRow], after: list[PodRow]) -> Table:
-    table = Table("", "POD", "MACHINE", "", "WHERE INSIDE", box=None)
-    for title, rows in (("without Topogate", before), ("with Topogate", after)):
-        for position, row in enumerate(rows):
-            style = "red" if row.refused else ""
-            table.add_row(title if not position else "", row.name, row.node, row.phase, row.what, style=style)
-        table.add_row()
-    return table
+    return PodRow(name, node, status["phase"], "; ".join(parts))

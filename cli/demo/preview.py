@@ -23,7 +23,6 @@ from kube.pods.convert import INDEX_LABELS
 from ungater.cache.cache import Cache
 from ungater.model import conditions, workload_status
 from ungater.model.job_view import MAIN
-from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_spec import new_workload
 from ungater.scheduling.admission_conditions import admitted_as
 
@@ -44,10 +43,17 @@ def preview(cluster: Sequence[Json], job: Json, now: float) -> tuple[RenderableT
     for outcome in rehearse(cache, made.jobs, made.pods, now):
         if outcome.placed and outcome.entry.observed is not None:
             stored = {"apiVersion": job["apiVersion"], "kind": job["kind"], **_as_json(made.jobs[0])}
+            observed = outcome.entry.observed
+            told = admitted_as(observed, outcome.message, ())
+            # By the controller's own writers, so that the page reads what it would read in a cluster.
+            merged = conditions.merge((), told, generation=1, now=now) or ()
+            patch = workload_status.status_patch(observed, merged, admission=outcome.admission)
+            body = new_workload(outcome.entry.job, 0)
+            body["metadata"] |= {"uid": observed.uid, "creationTimestamp": conditions.timestamp(now)}
             return answer, [
                 *cluster,
                 stored,
-                _workload(outcome, outcome.entry.observed, now),
+                _as_json({**body, "status": patch["status"]}),
                 *_preview_pods(outcome, job, now),
             ]
     raise Failure(f"Job {job['metadata']['name']} finds no place: {made.denied}")
@@ -60,17 +66,6 @@ def _cache_of(cluster: Sequence[Json]) -> Cache:
 def _as_json(body: Job | Json) -> Json:
     plain: Json = msgspec.json.decode(msgspec.json.encode(body))
     return plain
-
-
-def _workload(outcome: DryRunOutcome, observed: ObservedWorkload, now: float) -> Json:
-    """Its Workload, admitted."""
-    told = admitted_as(observed, outcome.message, ())
-    # By the controller's own writers, so that the page reads what it would read in a cluster.
-    merged = conditions.merge((), told, generation=1, now=now) or ()
-    patch = workload_status.status_patch(observed, merged, admission=outcome.admission)
-    body = new_workload(outcome.entry.job, 0)
-    body["metadata"] |= {"uid": observed.uid, "creationTimestamp": conditions.timestamp(now)}
-    return _as_json({**body, "status": patch["status"]})
 
 
 def _preview_pods(outcome: DryRunOutcome, job: Json, now: float) -> Iterator[Json]:

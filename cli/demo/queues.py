@@ -41,19 +41,27 @@ async def teams(stage: Stage) -> None:
         f"8 machines of 8 GPUs in 2 racks, shared by two teams. Each owns {OWN} GPUs, may use what the other leaves,\n"
         "and takes its own back when it needs it (cohort, reclaimWithinCohort).",
     )
-    await _machines(stage)
-    await _borrow(stage)
-    await _reclaim(stage)
-    await _wait(stage)
-
-
-async def _machines(stage: Stage) -> None:
     with progress("making the machines, their flavor, and two queues"):
         await add_nodes(stage.client, FLEET)
         await wait_ready(stage.client, FLEET.node_names())
         await stage.client.create(RESOURCE_FLAVORS, make_flavor(GROUP, GROUP))
         for team in ("team-a", "team-b"):
-            await stage.client.create(CLUSTER_QUEUES, make_object("ClusterQueue", team, _quota()))
+            resources = [{"name": GPU, "nominalQuota": OWN}, {"name": "cpu", "nominalQuota": 2 * OWN}]
+            await stage.client.create(
+                CLUSTER_QUEUES,
+                make_object(
+                    "ClusterQueue",
+                    team,
+                    {
+                        "cohortName": "research",
+                        "namespaceSelector": {},
+                        "resourceGroups": [
+                            {"coveredResources": [GPU, "cpu"], "flavors": [{"name": GROUP, "resources": resources}]},
+                        ],
+                        "preemption": {"reclaimWithinCohort": "Any"},
+                    },
+                ),
+            )
             await stage.client.create(LOCAL_QUEUES, make_object("LocalQueue", team, {"clusterQueue": team}), NAMESPACE)
     syntax(
         "kind: ClusterQueue\nspec:\n  cohortName: research\n  resourceGroups:\n"
@@ -61,29 +69,6 @@ async def _machines(stage: Stage) -> None:
         f"      resources: [{{name: {GPU}, nominalQuota: {OWN}}}, {{name: cpu, nominalQuota: {2 * OWN}}}]\n"
         "  preemption: {reclaimWithinCohort: Any}"
     )
-
-
-def _quota() -> Json:
-    resources = [{"name": GPU, "nominalQuota": OWN}, {"name": "cpu", "nominalQuota": 2 * OWN}]
-    return {
-        "cohortName": "research",
-        "namespaceSelector": {},
-        "resourceGroups": [
-            {"coveredResources": [GPU, "cpu"], "flavors": [{"name": GROUP, "resources": resources}]},
-        ],
-        "preemption": {"reclaimWithinCohort": "Any"},
-    }
-
-
-def _job(name: str, team: str, pods: int, request: tuple[str, str] | None = None) -> Json:
-    job = make_job(name, pods, 8, request or ("", ""))
-    job["metadata"]["labels"] = {Keys().queue_name: team}
-    if request is None:
-        del job["metadata"]["annotations"]
-    return job
-
-
-async def _borrow(stage: Stage) -> None:
     print_paragraph(
         "$ kubectl create -f sims.yaml      # 8 Jobs of team-a, each one pod of 8 GPUs, without a topology request",
         "bold",
@@ -99,6 +84,16 @@ async def _borrow(stage: Stage) -> None:
     print_paragraph(
         f"team-b uses nothing, so team-a runs on all {2 * OWN} GPUs: {OWN} of its own, {OWN} borrowed.", "green"
     )
+    await _reclaim(stage)
+    await _wait(stage)
+
+
+def _job(name: str, team: str, pods: int, request: tuple[str, str] | None = None) -> Json:
+    job = make_job(name, pods, 8, request or ("", ""))
+    job["metadata"]["labels"] = {Keys().queue_name: team}
+    if request is None:
+        del job["metadata"]["annotations"]
+    return job
 
 
 async def _reclaim(stage: Stage) -> None:

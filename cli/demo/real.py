@@ -31,7 +31,12 @@ async def real(stage: Stage) -> None:
         # The node is tainted and the pods name it, so kube-scheduler and the other acts leave it alone.
         await asyncio.to_thread(stage.cluster.run_kubelets, [NODE])
     for name, gpus in (GRANTED, REFUSED):
-        await stage.client.create(PODS, _pod(name, gpus), NAMESPACE)
+        amounts = {"cpu": "16", "memory": "64Gi", GPU: str(gpus)}
+        container = {"name": "main", "image": "registry.example/serve:1", "resources": {"limits": amounts}}
+        spec = {"nodeName": NODE.name, "terminationGracePeriodSeconds": 0, "containers": [container]}
+        await stage.client.create(
+            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, NAMESPACE
+        )
 
     async def judged() -> bool:
         return all(
@@ -60,13 +65,6 @@ def _missing() -> str:
     if not at_hand([PROGRAM]):
         return "its program is not there yet; `python -m localcluster --tools` builds it, in a minute or two"
     return service.refusal()
-
-
-def _pod(name: str, gpus: int) -> Json:
-    amounts = {"cpu": "16", "memory": "64Gi", GPU: str(gpus)}
-    container = {"name": "main", "image": "registry.example/serve:1", "resources": {"limits": amounts}}
-    spec = {"nodeName": NODE.name, "terminationGracePeriodSeconds": 0, "containers": [container]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 async def _status(stage: Stage, name: str) -> Json:

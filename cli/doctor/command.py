@@ -27,7 +27,6 @@ from kube.resources import EVENTS
 from kube.told_events import ToldEvent
 from manifests.render import UNGATER
 from ungater import kinds
-from ungater.cache.cache import Cache
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished
 from ungater.numa.sources import SourceRules
@@ -72,11 +71,12 @@ async def _examine(client: Client, namespace: str, clock: Clock = SYSTEM) -> lis
         if not entry.job.over
         for one in entry.job.pod_sets
     ]
-    placed = [
-        (_whose(cache, f"{pod.metadata.namespace}/{workload}"), pod)
-        for pod in dump.of(kinds.PODS)
-        if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain)))
-    ]
+    placed = []
+    for pod in dump.of(kinds.PODS):
+        if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain))):
+            key = f"{pod.metadata.namespace}/{workload}"
+            owned = cache.entries.of_workload(key)
+            placed.append((owned.job.title if owned is not None else f"Workload {key}", pod))
     about = NodesView(
         nodes=dump.of(kinds.NODES),
         flavors=dump.of(kinds.FLAVORS),
@@ -106,12 +106,6 @@ async def _events(client: Client) -> list[ToldEvent]:
     except Forbidden:
         return []
     return [one for each in told for one in each]
-
-
-def _whose(cache: Cache, workload: str) -> str:
-    """The owner of a workload (``Job team/train``), where it is there; else the workload itself."""
-    entry = cache.entries.of_workload(workload)
-    return entry.job.title if entry is not None else f"Workload {workload}"
 
 
 def render_findings(found: list[Finding]) -> Group:

@@ -34,12 +34,31 @@ class HangingView(msgspec.Struct, frozen=True):
 
 def findings(held: HangingView) -> Iterator[Finding]:
     """All findings about pods after their gate, and about room that nobody uses."""
+    now = held.now
     for entry in sorted(held.entries, key=lambda entry: entry.key):
-        yield from _unscheduled(entry, held.now)
-        yield from _unstarted(entry, held.now)
-        yield from _without_pods(entry, held.now)
+        yield from _unscheduled(entry, now)
+        pods = [
+            entry.pods[uid]
+            for uid, one in entry.unstarted.items()
+            # Pulling an image takes a while on a healthy node too.
+            if one.words and now - _bound_at(entry.pods[uid], now) >= USUAL
+        ]
+        pods.sort(key=lambda pod: pod.metadata.name)
+        if pods:
+            oldest = now - min(_bound_at(pod, now) for pod in pods)
+            text = f"{let_go.message_of_unstarted(entry, pods)} (for {duration(int(oldest))})"
+            yield warning(about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {pods[0].metadata.name}")
+        yield from _without_pods(entry, now)
     yield from _of_nobody(held)
-    yield from _left_out(held)
+    # Nodes on which pod after pod did not run.
+    newest: dict[str, ToldEvent] = {}
+    for one in sorted(held.events, key=lambda one: one.last):
+        # Sorted by time above, so the newest event of a node overwrites the others.
+        if one.reason == LEFT_OUT and held.now - one.last < RECENT:
+            newest[one.regarding.name] = one
+    for name, one in sorted(newest.items()):
+        told = f"{one.note} ({duration(int(held.now - one.last))} ago)"
+        yield warning(f"node {name}", told, f"kubectl cordon {name}, and mend what the last pod was refused for")
 
 
 def _unscheduled(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
@@ -55,26 +74,18 @@ def _unscheduled(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
     if refused:
         oldest = max(_since(pod, now) for pod in refused.values())
         text = f"{let_go.message_of(entry, refused)} (for {duration(int(oldest))})"
-        yield warning(about(entry), text, _mend(entry, list(refused.values())))
+        # Nothing makes a bare pod again, so it never gets another place.
+        bare = [pod.metadata.name for pod in refused.values() if controller_of(pod.metadata) is None]
+        if bare:
+            mend = f"kubectl delete pod -n {entry.job.namespace} {' '.join(sorted(bare)[:4])}"
+        else:
+            mend = f"topogate explain {entry.job.kind.lower()}/{entry.job.name} -n {entry.job.namespace}"
+        yield warning(about(entry), text, mend)
     if silent:
         silent.sort(key=lambda pod: pod.metadata.name)
         made = min(moment(pod.metadata.creation_timestamp) or now for pod in silent)
         text = f"{let_go.message_of_ignored(silent)} (made {duration(int(now - made))} ago)"
         yield warning(about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {silent[0].metadata.name}")
-
-
-def _unstarted(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
-    pods = [
-        entry.pods[uid]
-        for uid, one in entry.unstarted.items()
-        # Pulling an image takes a while on a healthy node too.
-        if one.words and now - _bound_at(entry.pods[uid], now) >= USUAL
-    ]
-    pods.sort(key=lambda pod: pod.metadata.name)
-    if pods:
-        oldest = now - min(_bound_at(pod, now) for pod in pods)
-        text = f"{let_go.message_of_unstarted(entry, pods)} (for {duration(int(oldest))})"
-        yield warning(about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {pods[0].metadata.name}")
 
 
 def _without_pods(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
@@ -118,30 +129,9 @@ def _of_nobody(held: HangingView) -> Iterator[Finding]:
         yield warning(f"workload {namespace}/{name}", text, f"kubectl delete workload -n {namespace} {name}")
 
 
-def _left_out(held: HangingView) -> Iterator[Finding]:
-    """Nodes on which pod after pod did not run."""
-    newest: dict[str, ToldEvent] = {}
-    for one in sorted(held.events, key=lambda one: one.last):
-        # Sorted by time above, so the newest event of a node overwrites the others.
-        if one.reason == LEFT_OUT and held.now - one.last < RECENT:
-            newest[one.regarding.name] = one
-    for name, one in sorted(newest.items()):
-        text = f"{one.note} ({duration(int(held.now - one.last))} ago)"
-        yield warning(f"node {name}", text, f"kubectl cordon {name}, and mend what the last pod was refused for")
-
-
 def about(entry: WorkloadEntry) -> str:
     """Whose a finding is: ``Job team-a/train``."""
     return f"{entry.job.kind} {entry.job.namespace}/{entry.job.name}"
-
-
-def _mend(entry: WorkloadEntry, pods: Sequence[Pod]) -> str:
-    """What helps against pods that kube-scheduler refuses: of those that nobody makes again, only a person."""
-    # Nothing makes a bare pod again, so it never gets another place.
-    bare = [pod.metadata.name for pod in pods if controller_of(pod.metadata) is None]
-    if bare:
-        return f"kubectl delete pod -n {entry.job.namespace} {' '.join(sorted(bare)[:4])}"
-    return f"topogate explain {entry.job.kind.lower()}/{entry.job.name} -n {entry.job.namespace}"
 
 
 def _since(pod: Pod, now: float) -> float:

@@ -131,7 +131,14 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
     with suppress(Forbidden):
         found.simulated = all_simulated(await client.list(resources.NODES, type=Node))
     found.kubernetes = await client.server_version()
-    found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
+    policies = resources.VALIDATING_ADMISSION_POLICIES
+    path = f"/apis/{policies.group}/{policies.version}"
+    try:
+        served = decode(dict, await client.raw("GET", path), path)
+    except NotFound:
+        found.policies = False
+    else:
+        found.policies = any(one.get("name") == policies.plural for one in served.get("resources") or ())
     options = replace(
         render.InstallOptions(
             domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url
@@ -158,16 +165,6 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
         # Without the configuration nothing is called, and the missing object is reported already.
         found.trial = await try_webhook(client, found.settings.domain)
     return found
-
-
-async def _offers(client: Client, resource: resources.Resource) -> bool:
-    """Whether the API server serves a kind in this version."""
-    path = f"/apis/{resource.group}/{resource.version}"
-    try:
-        found = decode(dict, await client.raw("GET", path), path)
-    except NotFound:
-        return False
-    return any(one.get("name") == resource.plural for one in found.get("resources") or ())
 
 
 async def _is_there(
@@ -206,7 +203,25 @@ def judge(found: Installation, now: datetime, version: str) -> Iterator[Finding]
             "installation", "Topogate is not installed in this cluster", f"{found.install_command} --topology auto"
         )
         return
-    yield from _objects(found)
+    objects, again = found.objects, found.install_command
+    missing = [_name(wanted) for wanted, live in objects if live is None]
+    if missing:
+        effects = {"webhook": "no webhook answers", "ungater": "nothing new is placed"}
+        follows = "".join(f", so {effect}" for component, effect in effects.items() if found.is_missing(component))
+        yield error("installation", f"missing: {some(missing)}{follows}", again)
+    for kinds, about, what in (
+        ({"CustomResourceDefinition"}, "versions", "kinds of another version than this command"),
+        ({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}, "rbac", "rights that differ from the installed"),
+        ({"MutatingWebhookConfiguration"}, "webhook", "the webhook is called for other objects than it should be"),
+        ({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, "policies", "policies that differ"),
+    ):
+        other = [
+            f"{_name(wanted)} ({where})"
+            for wanted, live in objects
+            if live is not None and wanted["kind"] in kinds and (where := differs(_compared(wanted), live))
+        ]
+        if other:
+            yield error(about, f"{what}: {some(other)}", again)
     yield from _check_pods(found, version)
     # A fault is reported once: what follows from it goes with it, and has no remedy of its own.
     if found.is_working("webhook"):
@@ -229,28 +244,6 @@ def _kubernetes(found: Installation) -> Iterator[Finding]:
     else:
         return
     yield error("versions", f"{what} {wrong}: {range_}", f"upgrade the cluster to {oldest} or newer")
-
-
-def _objects(found: Installation) -> Iterator[Finding]:
-    objects, again = found.objects, found.install_command
-    missing = [_name(wanted) for wanted, live in objects if live is None]
-    if missing:
-        effects = {"webhook": "no webhook answers", "ungater": "nothing new is placed"}
-        follows = "".join(f", so {effect}" for component, effect in effects.items() if found.is_missing(component))
-        yield error("installation", f"missing: {some(missing)}{follows}", again)
-    for kinds, about, what in (
-        ({"CustomResourceDefinition"}, "versions", "kinds of another version than this command"),
-        ({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}, "rbac", "rights that differ from the installed"),
-        ({"MutatingWebhookConfiguration"}, "webhook", "the webhook is called for other objects than it should be"),
-        ({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, "policies", "policies that differ"),
-    ):
-        other = [
-            f"{_name(wanted)} ({where})"
-            for wanted, live in objects
-            if live is not None and wanted["kind"] in kinds and (where := differs(_compared(wanted), live))
-        ]
-        if other:
-            yield error(about, f"{what}: {some(other)}", again)
 
 
 def _compared(wanted: Json) -> Json:

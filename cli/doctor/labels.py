@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from cli.doctor.findings import Finding, warning
 from cli.topology.known import WRITERS
 from cli.topology.odd import likely_value, lopsided_levels, superseded
-from cli.topology.survey import Coverage, Labelled, coverage, listed, unknown_in_words
+from cli.topology.survey import Labelled, coverage, listed, unknown_in_words
 from crds.constants import HOSTNAME_LABEL
 from crds.topology_labels import SUPERSEDED, lopsided_in_words, superseded_in_words
 from kube.objects import Pod
@@ -35,7 +35,19 @@ def without_a_domain(name: str, nodes: Sequence[Labelled], levels: Sequence[str]
         found = coverage(nodes, level)
         # Every node lacks it: that is one cause, and naming all of them would hide it.
         if not found.carried and level != HOSTNAME_LABEL:
-            yield _unlabeled_finding(name, found, levels, install)
+            said = f" ({', '.join(found.unknown)} says that it is not known)" if found.unknown else ""
+            why = (
+                f"none of its {found.nodes} nodes has the label {found.key} of a level{said}: a job that requires the "
+                "level waits, all else is placed without it"
+            )
+            flavor = name.removeprefix("flavor ")
+            others = ",".join(level for level in levels if level != found.key) or HOSTNAME_LABEL
+            yield warning(
+                name,
+                why,
+                f"where the label does not come back: kubectl delete resourceflavor {flavor}; "
+                f"{install} --topology {others} --flavor {flavor}-2",
+            )
             continue
         told: set[str] = set()
         for value, names in found.unknown.items():
@@ -57,22 +69,6 @@ def _filled_in(nodes: Sequence[Labelled], lacking: Sequence[str], key: str, *, o
         # A value is proposed only where neighbours agree; a guess would put hosts into the wrong rack.
         by_value.setdefault(likely_value(nodes, name, key) or "...", []).append(name)
     return "; ".join(relabel(names, key, value, overwrite=overwrite) for value, names in by_value.items())
-
-
-def _unlabeled_finding(name: str, found: Coverage, levels: Sequence[str], install: str) -> Finding:
-    said = f" ({', '.join(found.unknown)} says that it is not known)" if found.unknown else ""
-    text = (
-        f"none of its {found.nodes} nodes has the label {found.key} of a level{said}: a job that requires the level "
-        "waits, all else is placed without it"
-    )
-    flavor = name.removeprefix("flavor ")
-    others = ",".join(level for level in levels if level != found.key) or HOSTNAME_LABEL
-    return warning(
-        name,
-        text,
-        f"where the label does not come back: kubectl delete resourceflavor {flavor}; "
-        f"{install} --topology {others} --flavor {flavor}-2",
-    )
 
 
 def of_tools(name: str, nodes: Sequence[Labelled], levels: Sequence[str], install: str) -> Iterator[Finding]:

@@ -52,8 +52,22 @@ def findings(seen: NodesView) -> Iterator[Finding]:
         yield error("flavors", text, f"{seen.install} --topology auto")
     for flavor in flavors:
         yield from _flavor(flavor, nodes, seen)
-    yield from _overlaps(flavors, nodes)
-    yield from _names(flavors)
+    for one, other in combinations(flavors, 2):
+        both = {node.name for node in _selected(one, nodes)} & {node.name for node in _selected(other, nodes)}
+        if both:
+            which = f"{one.metadata.name} and {other.metadata.name}"
+            text = f"{with_verb(sorted(both), 'belongs', 'belong')} to {which}: counted twice"
+            yield error("flavors", text, f"kubectl delete resourceflavor {other.metadata.name}")
+    topologies = [(one.metadata.name, one.spec.topology) for one in flavors if one.spec.topology is not None]
+    known = LevelNames.read((name, topology.levels, topology.names) for name, topology in topologies)
+    for text in sorted({text for _, topology in topologies for text in topology.names or {}}):
+        if several := known.ambiguous_levels(text):
+            message = (
+                f'"{text}" is the name of different levels ({", ".join(several)}): requests by it are refused, but in '
+                "queues whose flavors mean one of them"
+            )
+            mend = "where Jobs name no queue, or one with several of these flavors, have them say the level itself"
+            yield warning("flavors", message, f"{mend}: kubectl get resourceflavors -o wide lists them")
     yield from _outside(flavors, nodes)
     yield from shared_host_names(nodes)
     yield from _insides(seen, flavors, nodes)
@@ -102,28 +116,6 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: NodesView) 
         mend = labels.relabel(odd.nodes, odd.key, odd.value, overwrite=True)
         look = f"kubectl get nodes -L {','.join(levels)}"
         yield warning(name, str(odd), mend if len(odd.nodes) == 1 else look)
-
-
-def _overlaps(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
-    for one, other in combinations(flavors, 2):
-        both = {node.name for node in _selected(one, nodes)} & {node.name for node in _selected(other, nodes)}
-        if both:
-            which = f"{one.metadata.name} and {other.metadata.name}"
-            text = f"{with_verb(sorted(both), 'belongs', 'belong')} to {which}: counted twice"
-            yield error("flavors", text, f"kubectl delete resourceflavor {other.metadata.name}")
-
-
-def _names(flavors: Sequence[ResourceFlavor]) -> Iterator[Finding]:
-    topologies = [(one.metadata.name, one.spec.topology) for one in flavors if one.spec.topology is not None]
-    known = LevelNames.read((name, topology.levels, topology.names) for name, topology in topologies)
-    for text in sorted({text for _, topology in topologies for text in topology.names or {}}):
-        if several := known.ambiguous_levels(text):
-            message = (
-                f'"{text}" is the name of different levels ({", ".join(several)}): requests by it are refused, but in '
-                "queues whose flavors mean one of them"
-            )
-            mend = "where Jobs name no queue, or one with several of these flavors, have them say the level itself"
-            yield warning("flavors", message, f"{mend}: kubectl get resourceflavors -o wide lists them")
 
 
 def _outside(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:

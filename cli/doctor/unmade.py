@@ -27,9 +27,13 @@ NOT_MADE = messages.not_created("")
 def findings(held: HangingView, keys: Keys, account: str, *, led: bool) -> Iterator[Finding]:
     """``account``: who the controller is to be; ``led``: whether one is there, which should have made the Workloads."""
     alone: dict[tuple[str, Reason], list[WorkloadEntry]] = defaultdict(list)
-    refused: dict[str, list[tuple[ToldEvent, WorkloadEntry]]] = defaultdict(list)
+    refused = defaultdict[str, list[tuple[ToldEvent, WorkloadEntry]]](list)
     silent: list[WorkloadEntry] = []
-    events = {one.regarding.uid: one for one in sorted(held.events, key=lambda one: one.last) if _counts(one, held)}
+    events = {
+        one.regarding.uid: one
+        for one in sorted(held.events, key=lambda one: one.last)
+        if one.ours and one.reason == Reason.WRITE_FAILED and held.now - one.last < RECENT
+    }
     for entry in sorted(held.entries, key=lambda one: one.key):
         # A job that is done needs no Workload any more.
         if entry.job.over or (entry.pods and all(map(finished, entry.pods.values()))):
@@ -43,32 +47,24 @@ def findings(held: HangingView, keys: Keys, account: str, *, led: bool) -> Itera
         elif entry.observed is None and _age(entry, held.now) >= USUAL:
             # No write failed either, so none was tried.
             silent.append(entry)
-    yield from (_left_alone(entries, keys) for entries in alone.values())
-    yield from (_refusal_finding(note, ones, account, held.now) for note, ones in refused.items())
+    for entries in alone.values():
+        # Jobs that are ours to place by their request, or by their gate, and not by the other.
+        first, cause = entries[0], left_alone(entries[0], keys)
+        said = f"{cause.reason}: {cause.message}" if cause is not None else ""
+        kind, where, name = first.job.kind.lower(), first.job.namespace, first.job.name
+        yield warning(_names(entries), said, f"kubectl delete {kind} -n {where} {name}, and create it again")
+    for note, ones in refused.items():
+        since = duration(int(held.now - max(told.last for told, _ in ones)))
+        mend = _command_to_look(ones[0][1])
+        if REFUSED in note:
+            mend = (
+                f"is `topogate ungater` running as {account}? (docs/install.md, Components beside the cluster); {mend}"
+            )
+        yield error(_names([entry for _, entry in ones]), f"{Reason.WRITE_FAILED}: {note} ({since} ago)", mend)
     if silent and led:
         age = duration(int(max(_age(entry, held.now) for entry in silent)))
         text = f"the controller runs and has made no Workload of it (for {age}), so its pods stay gated"
         yield error(_names(silent), text, f"read the log of `topogate ungater`; {_command_to_look(silent[0])}")
-
-
-def _counts(one: ToldEvent, held: HangingView) -> bool:
-    return one.ours and one.reason == Reason.WRITE_FAILED and held.now - one.last < RECENT
-
-
-def _left_alone(entries: Sequence[WorkloadEntry], keys: Keys) -> Finding:
-    """Jobs that are ours to place by their request, or by their gate, and not by the other."""
-    first, why = entries[0], left_alone(entries[0], keys)
-    text = f"{why.reason}: {why.message}" if why is not None else ""
-    kind, where, name = first.job.kind.lower(), first.job.namespace, first.job.name
-    return warning(_names(entries), text, f"kubectl delete {kind} -n {where} {name}, and create it again")
-
-
-def _refusal_finding(note: str, ones: Sequence[tuple[ToldEvent, WorkloadEntry]], account: str, now: float) -> Finding:
-    since = duration(int(now - max(told.last for told, _ in ones)))
-    mend = _command_to_look(ones[0][1])
-    if REFUSED in note:
-        mend = f"is `topogate ungater` running as {account}? (docs/install.md, Components beside the cluster); {mend}"
-    return error(_names([entry for _, entry in ones]), f"{Reason.WRITE_FAILED}: {note} ({since} ago)", mend)
 
 
 def _names(entries: Sequence[WorkloadEntry]) -> str:

@@ -1,6 +1,6 @@
 """What an admitted workload lacks that waits to grow: how many pods, why, and who would have to go for them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import msgspec
 
@@ -55,19 +55,15 @@ def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, 
     held = queued.grant.counts
     wanted = {name: count - held.get(name, 0) for name, count in elastic.wished(queues, key).items()}
     more = {name: count for name, count in wanted.items() if count > 0}
-    room = _room(cache, entry, more, flavors) if more else ()
+    room: tuple[Room, ...] = ()
+    if more:
+        # The domains that its new pods may go to, the roomiest first; of several pod sets the one that grows most.
+        owned = max(entry.job.pod_sets, key=lambda one: more.get(one.name, 0))
+        room = room_report.rooms_of_entry(cache, entry, flavors, more)
+        placed = cache.state.assignments(entry.key).get(owned.name)
+        required = owned.request is not None and owned.request.policy is Policy.REQUIRED
+        if placed is not None and placed.slices and required:
+            own = placed.slices[0].values  # more pods of one that requires a level go where the others are
+            room = tuple([one for one in room if one.values == own[: len(one.values)]])
     found = reliefs.relief(cache, entry, refusal.reason, room, more)
     return GrowthReport(sum(more.values()), str(refusal.reason), refusal.message, room, found)
-
-
-def _room(
-    cache: Cache, entry: WorkloadEntry, more: Mapping[str, int], flavors: Collection[str] | None
-) -> tuple[Room, ...]:
-    """The domains that its new pods may go to, the roomiest first; of several pod sets the one that grows most."""
-    owned = max(entry.job.pod_sets, key=lambda one: more.get(one.name, 0))
-    rooms = room_report.rooms_of_entry(cache, entry, flavors, more)
-    held = cache.state.assignments(entry.key).get(owned.name)
-    if held is None or not held.slices or owned.request is None or owned.request.policy is not Policy.REQUIRED:
-        return rooms
-    own = held.slices[0].values  # more pods of one that requires a level go where the others are
-    return tuple([one for one in rooms if one.values == own[: len(one.values)]])

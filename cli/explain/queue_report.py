@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cli.cluster.live_queues import QueueReading, with_pods
@@ -89,8 +88,16 @@ def place(
     queue = reading.queues.quotas.queues.get(name)
     # In the order of the queue, so the index is the place in the line.
     line = list(reading.queues.waiting(name))
-    options, refused = _options(reading, state, name, key, charged)
     grant = entry.grant if entry is not None else None
+    options: tuple[QuotaOption, ...] = ()
+    refused = ""
+    # One that holds its quota would be counted against itself.
+    if queue is not None and grant is None:
+        found = explain(state, reading.queues, name, with_pods(workload, reading.names, charged))
+        if isinstance(found, Refusal):
+            refused = found.message
+        else:
+            options = tuple(map(_option, found))
     amounts = grant.amounts.items() if grant is not None else ()
     return QueuePlace(
         local_queue=spec.queue_name,
@@ -105,19 +112,6 @@ def place(
         victims=tuple(_victims(reading, key)),
         history=(*_history(reading, key), *_claim(reading, key, options, title or reading.queues.title_of(key))),
     )
-
-
-def _options(
-    reading: QueueReading, state: ClusterState, queue: str, key: str, charged: Mapping[str, Amounts] | None
-) -> tuple[tuple[QuotaOption, ...], str]:
-    entry = reading.queues.entries.get(key)
-    # One that holds its quota would be counted against itself.
-    if queue not in reading.queues.quotas.queues or (entry is not None and entry.grant is not None):
-        return (), ""
-    found = explain(state, reading.queues, queue, with_pods(reading.workloads[key], reading.names, charged))
-    if isinstance(found, Refusal):
-        return (), found.message
-    return tuple(map(_option, found)), ""
 
 
 def _option(option: OptionFit) -> QuotaOption:
@@ -220,30 +214,22 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
         yield Text(line)
     if found.options:
         yield Text("")
-        yield _quota_table(found.options)
+        headings = (">WANTS", ">FREE", ">LACKING", ">USED", ">NOMINAL", ">AT MOST")
+        quotas = plain_table("FLAVOR", "RESOURCE", *headings, "")
+        for option in found.options:
+            for quota in option.quotas:
+                told = "never enough" if quota.never else "borrows" if option.borrows and quota.lacking == "0" else ""
+                style = "bold red" if quota.never else "yellow" if quota.lacking != "0" else ""
+                # JSON has exact amounts; a table rounds bytes to units that people read.
+                amounts = (quota.wanted, quota.free, quota.lacking, quota.used, quota.nominal, quota.most)
+                wanted, free, lacking, *others = (readable(quota.resource, amount) for amount in amounts)
+                cells = (wanted, free, lacking if quota.lacking != "0" else "", *others)
+                quotas.add_row(quota.flavor, quota.resource, *cells, told, style=style)
+        yield quotas
     if found.victims:
         yield Text("\nWhat it gets is kept for it until these have made room")
-        yield _victim_table(found.victims)
-
-
-def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
-    amounts = (">WANTS", ">FREE", ">LACKING", ">USED", ">NOMINAL", ">AT MOST")
-    table = plain_table("FLAVOR", "RESOURCE", *amounts, "")
-    for option in options:
-        for line in option.quotas:
-            told = "never enough" if line.never else "borrows" if option.borrows and line.lacking == "0" else ""
-            style = "bold red" if line.never else "yellow" if line.lacking != "0" else ""
-            # JSON has exact amounts; a table rounds bytes to units that people read.
-            amounts = (line.wanted, line.free, line.lacking, line.used, line.nominal, line.most)
-            wanted, free, lacking, *others = (readable(line.resource, amount) for amount in amounts)
-            cells = (wanted, free, lacking if line.lacking != "0" else "", *others)
-            table.add_row(line.flavor, line.resource, *cells, told, style=style)
-    return table
-
-
-def _victim_table(victims: tuple[VictimLine, ...]) -> Table:
-    table = plain_table("VICTIM", "PRIORITY", "")
-    for victim in victims:
-        priority = "" if victim.priority is None else str(victim.priority)
-        table.add_row(victim.job, priority, "gone" if victim.gone else "on its way out")
-    return table
+        victims = plain_table("VICTIM", "PRIORITY", "")
+        for victim in found.victims:
+            priority = "" if victim.priority is None else str(victim.priority)
+            victims.add_row(victim.job, priority, "gone" if victim.gone else "on its way out")
+        yield victims

@@ -12,7 +12,7 @@ from cli.cluster.pod_zones import zones_in_words
 from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
 from cli.explain.growth import GrowthReport, in_words
-from cli.explain.report import ExplainedPod, Report
+from cli.explain.report import Report
 from cli.output import counted, plain_table, some
 
 MOST_PODS = 40  # with their zones in a table
@@ -136,24 +136,14 @@ def _placement_table(result: Report) -> Table:
         running = sum(pod.phase == "Running" for pod in domain.pods)
         head = [domain.pod_set if domain.pod_set != last else ""] if several else []
         last = domain.pod_set
-        table.add_row(*head, *shown, str(domain.slots), str(running), _members(domain.pods))
+        ranges: list[list[int]] = []
+        for rank in sorted(pod.rank for pod in domain.pods if pod.rank is not None):
+            if ranges and rank == ranges[-1][1] + 1:
+                ranges[-1][1] = rank
+            else:
+                ranges.append([rank, rank])
+        ranks = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+        who = ranks or some([pod.name for pod in domain.pods], 2)
+        table.add_row(*head, *shown, str(domain.slots), str(running), who)
         before = domain.values
     return table
-
-
-def _members(pods: Sequence[ExplainedPod]) -> str:
-    ranks = [pod.rank for pod in pods if pod.rank is not None]
-    if ranks:
-        return _intervals(ranks)
-    names = [pod.name for pod in pods]
-    return some(names, 2)
-
-
-def _intervals(numbers: Sequence[int]) -> str:
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

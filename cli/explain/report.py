@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -147,10 +148,23 @@ async def reports(
     settings = await installed.settings_with_warning(client)
     keys = Keys(domain) if domain else settings.keys
     # Asked by itself: the Job may be there and of no interest to the controller, and then it is in no cache.
-    job = await _job(client, namespace, name) if kind in {"", "job"} else None
+    job = None
+    if kind in {"", "job"}:
+        with suppress(NotFound):
+            job = await client.get(JOBS, name, namespace, type=objects.Job)
     read = await cluster_snapshot.read(client)
     cache = cluster_snapshot.cache_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
-    found = _entries_of(cache, job) if job is not None else owners.find(cache, namespace, kind, name)
+    if job is None:
+        found = owners.find(cache, namespace, kind, name)
+    else:
+        # The record of the Job, or that of the JobSet that made it; none where nothing is to be placed.
+        entry, parent = cache.entries.get(id_of(job)), parent_of(job.metadata)
+        if entry is None and parent is not None:
+            entry = cache.entries.get(identity(job.metadata.namespace, parent.uid))
+        if entry is None and job.spec.managed_by not in {"", JOB_CONTROLLER}:
+            text = f"is {job.spec.managed_by}'s (spec.managedBy): Topogate neither queues nor places it"
+            raise Failure(f"Job {job.metadata.name} in namespace {job.metadata.namespace} {text}")
+        found = [entry] if entry is not None else []
     if job is None and not found:
         raise await owners.not_found(client, cache, namespace, kind, name)
     found_owners = [entry.job for entry in found] or ([owner_of(job, keys)] if job is not None else [])
@@ -164,17 +178,6 @@ async def reports(
     return tuple([_report(read, cache, keys, reading, owner, now, told.get(owner.id)) for owner in found_owners])
 
 
-def _entries_of(cache: Cache, job: objects.Job) -> list[WorkloadEntry]:
-    """The record of a Job, or that of the JobSet that made it; none where nothing is to be placed. Raises Failure."""
-    found, parent = cache.entries.get(id_of(job)), parent_of(job.metadata)
-    if found is None and parent is not None:
-        found = cache.entries.get(identity(job.metadata.namespace, parent.uid))
-    if found is None and job.spec.managed_by not in {"", JOB_CONTROLLER}:
-        text = f"is {job.spec.managed_by}'s (spec.managedBy): Topogate neither queues nor places it"
-        raise Failure(f"Job {job.metadata.name} in namespace {job.metadata.namespace} {text}")
-    return [found] if found is not None else []
-
-
 def _report(
     read: Dump,
     cache: Cache,
@@ -186,12 +189,22 @@ def _report(
 ) -> Report:
     """All that is known of one workload. ``told``: the controller's last warning of one that is not stored."""
     found = cache.entries.get(owner.id)
-    # `belongs` compares names and owners, and `_is_workload_of` the namespace.
+    # `belongs` compares names and owners, and the key the namespace.
     workload = next(
-        (one for one in read.of(kinds.WORKLOADS) if belongs(one, owner) and _is_workload_of(one, owner)), None
+        (one for one in read.of(kinds.WORKLOADS) if belongs(one, owner) and objects.key(one) == owner.workload_key),
+        None,
     )
     slots = observed_of(workload).slots if workload else None
-    pods = list(found.pods.values()) if found is not None else _pods_of(read.of(kinds.PODS), owner)
+    if found is not None:
+        pods = list(found.pods.values())
+    else:
+        pods = [
+            pod
+            for pod in read.of(kinds.PODS)
+            if pod.metadata.namespace == owner.namespace
+            and (of := objects.controller_of(pod.metadata))
+            and of.uid == owner.uid
+        ]
     domains, others = _domains(workload, owner, pods, keys, HeldDevices(cache.state))
     state, reason, message = _condition(owner, workload, slots) or _unsaid(owner, workload, found, told, keys)
     held, place = None, None
@@ -211,6 +224,13 @@ def _report(
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
     # This puts the job into its queue; what reads the cache as it was comes before.
     room, freed = _room_and_relief(cache, owner.id, reason, held, now) if state == "Waiting" else ((), None)
+    # Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why.
+    nodes = {pod.spec.node_name for pod in pods}
+    machines = [
+        MachineTrouble(name, one.source, one.problems, one.disagreements, cache.state.unrecorded(name))
+        for name, one in sorted(cache.topologies.described.items())
+        if state == "Waiting" or name in nodes
+    ]
     return Report(
         job=f"{owner.namespace}/{owner.full_name}",
         kind=owner.kind,
@@ -227,7 +247,7 @@ def _report(
         domains=domains,
         without_slot=others,
         room=room,
-        machine_troubles=_machine_troubles(cache, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
+        machine_troubles=tuple(one for one in machines if one.problems or one.disagreements or one.unrecorded),
         queue=place,
         relief=freed,
         pod_sets=tuple([_asked_pod_set(one) for one in owner.pod_sets]),
@@ -266,27 +286,6 @@ def _asked_pod_set(pod_set: PodSetView) -> AskedPodSet:
     )
 
 
-async def _job(client: Client, namespace: str, name: str) -> objects.Job | None:
-    try:
-        return await client.get(JOBS, name, namespace, type=objects.Job)
-    except NotFound:
-        return None
-
-
-def _is_workload_of(workload: WorkloadObject, owner: JobView) -> bool:
-    return objects.key(workload) == owner.workload_key
-
-
-def _pods_of(pods: Sequence[objects.Pod], owner: JobView) -> list[objects.Pod]:
-    return [
-        pod
-        for pod in pods
-        if pod.metadata.namespace == owner.namespace
-        and (of := objects.controller_of(pod.metadata))
-        and of.uid == owner.uid
-    ]
-
-
 def _room_and_relief(
     cache: Cache, uid: str, reason: str, flavors: Collection[str] | None, now: float
 ) -> tuple[tuple[Room, ...], Relief | None]:
@@ -297,16 +296,6 @@ def _room_and_relief(
     dry_run.enqueue_entry(cache, entry, now)
     room = room_report.rooms_of_entry(cache, entry, flavors)
     return room, reliefs.relief(cache, entry, reason, room)
-
-
-def _machine_troubles(cache: Cache, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
-    """Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why."""
-    found = [
-        MachineTrouble(name, one.source, one.problems, one.disagreements, cache.state.unrecorded(name))
-        for name, one in sorted(cache.topologies.described.items())
-        if waiting or name in nodes
-    ]
-    return tuple(one for one in found if one.problems or one.disagreements or one.unrecorded)
 
 
 def _condition(

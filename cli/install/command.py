@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from crds.settings import CONFIG_MAP
 from kube.client import Client
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, NAMESPACES, Resource
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, NAMESPACES
 from manifests import render
 
 WAIT_SECONDS = 120.0
@@ -123,14 +123,28 @@ def install(
             f"(--help lists all); settings are in ConfigMap {CONFIG_MAP} after the installation"
         )
     # All that the command line alone can tell wrong, before the cluster is touched.
-    _check_place(out_of_cluster, webhook_url)
+    if out_of_cluster != bool(webhook_url):
+        raise Failure("--out-of-cluster and --webhook-url https://HOST:PORT come together")
+    if webhook_url and not webhook_url.startswith("https://"):
+        raise Failure(f"--webhook-url {webhook_url}: expected https://HOST:PORT; the API server calls nothing else")
     wanted = flavors.meant(topology)
     if (flavor or nodes) and not wanted:
         raise Failure("--flavor and --nodes say more about --topology: give that too, as --topology auto")
     wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
     site = _Site(wanted, flavors.parse_flavor(flavor), flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
-        _print_objects(_described(wish, site, kubeconfig, context), output)
+        objects = render.objects(asyncio.run(installation.plan(None, wish)))
+        # A cluster is looked at for its nodes alone, where they are to say what the topology is.
+        if site.topology:
+
+            async def add(client: Client) -> None:
+                objects.append((await flavors.planned(client, *site))[1])
+
+            connected(add, kubeconfig, context, administrator="topogate install")
+        if output is OutputFormat.YAML:
+            printing.write(objects, sys.stdout)
+        else:
+            emit({"apiVersion": "v1", "kind": "List", "items": objects}, output)
         return
     work = partial(_install, wish=wish, site=site, seconds=timeout if wait else 0.0, dry_run=dry_run)
     connected(work, kubeconfig, context, administrator="topogate install")
@@ -200,19 +214,6 @@ async def _wait_available(client: Client, options: render.InstallOptions, second
         ) from error
 
 
-def _described(wish: Requested, site: _Site, kubeconfig: str | None, context: str | None) -> list[render.Json]:
-    """All objects; a cluster is looked at for its nodes alone, where they are to say what the topology is."""
-    objects = render.objects(asyncio.run(installation.plan(None, wish)))
-    if not site.topology:
-        return objects
-
-    async def add(client: Client) -> None:
-        objects.append((await flavors.planned(client, *site))[1])
-
-    connected(add, kubeconfig, context, administrator="topogate install")
-    return objects
-
-
 def uninstall(
     domain: Domain = "",
     namespace: Namespace = NAMESPACE,
@@ -243,11 +244,26 @@ def uninstall(
                 _report(planned, left, [], output, before=True, ungate=ungate)
                 return
             stored = await removal.count_data(client) if delete_crds else {}
-            _confirm(planned, stored, left_objects.lines(left, ungated=ungate, before=True))
+            count = sum(step.outcome == "deleted" for step in planned)
+            for line in left_objects.lines(left, ungated=ungate, before=True):
+                stderr().print(line, soft_wrap=True)
+            held = ", ".join(f"{number} {plural}" for plural, number in stored.items() if number)
+            kinds = f", and with the kinds what is stored in them: {held or 'nothing'}" if stored else ""
+            try:
+                # On stderr: stdout may be a pipe that wants JSON.
+                agreed = typer.confirm(f"Delete {count} objects of Topogate{kinds}?", err=True)
+            except typer.Abort as error:
+                raise Failure("nothing was deleted: nobody answered; --yes does not ask") from error
+            if not agreed:
+                raise Failure("nothing was deleted")
         with progress("Deleting"):
             steps = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds)]
             # A namespace or kind that still terminates would take the objects of the next install with it.
-            await waiting.wait_gone(client, _deleted(steps))
+            slow = {resource.kind: resource for resource in (NAMESPACES, CUSTOM_RESOURCE_DEFINITIONS)}
+            await waiting.wait_gone(
+                client,
+                [(slow[step.kind], step.name, "") for step in steps if step.kind in slow and step.outcome == "deleted"],
+            )
             # Looked at again: pods may have been created, or gone, while the question was open.
             left = await left_objects.left_behind(client, options.domain)
             # After the policy is deleted, which lets only the ungater's account remove gates.
@@ -257,23 +273,9 @@ def uninstall(
     connected(run, kubeconfig, context, administrator="topogate uninstall")
 
 
-def _check_place(out_of_cluster: bool, webhook_url: str) -> None:
-    if out_of_cluster != bool(webhook_url):
-        raise Failure("--out-of-cluster and --webhook-url https://HOST:PORT come together")
-    if webhook_url and not webhook_url.startswith("https://"):
-        raise Failure(f"--webhook-url {webhook_url}: expected https://HOST:PORT; the API server calls nothing else")
-
-
 async def _show(steps: AsyncIterator[InstallStep]) -> None:
     async for step in steps:
         stdout().print(str(step))
-
-
-def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
-    if output is OutputFormat.YAML:
-        printing.write(objects, sys.stdout)
-    else:
-        emit({"apiVersion": "v1", "kind": "List", "items": objects}, output)
 
 
 def _next_steps(options: render.InstallOptions, flavor: dict[str, Any] | None) -> None:
@@ -299,28 +301,6 @@ def _next_steps(options: render.InstallOptions, flavor: dict[str, Any] | None) -
             "Kueue asks Topogate for a place where its ClusterQueues name an AdmissionCheck with\n"
             "controllerName topogate.dev/topology: docs/kueue.md.",
         )
-
-
-def _deleted(steps: list[InstallStep]) -> list[tuple[Resource, str, str]]:
-    """Namespace and kinds: what else was deleted goes at once or with these."""
-    slow = {resource.kind: resource for resource in (NAMESPACES, CUSTOM_RESOURCE_DEFINITIONS)}
-    return [(slow[step.kind], step.name, "") for step in steps if step.kind in slow and step.outcome == "deleted"]
-
-
-def _confirm(planned: list[InstallStep], stored: dict[str, int], waiting_ones: Iterable[str]) -> None:
-    """Ask, after what would be lost. Raises Failure where the answer is no, or nobody answers."""
-    count = sum(step.outcome == "deleted" for step in planned)
-    for line in waiting_ones:
-        stderr().print(line, soft_wrap=True)
-    held = ", ".join(f"{number} {plural}" for plural, number in stored.items() if number)
-    kinds = f", and with the kinds what is stored in them: {held or 'nothing'}" if stored else ""
-    try:
-        # On stderr: stdout may be a pipe that wants JSON.
-        agreed = typer.confirm(f"Delete {count} objects of Topogate{kinds}?", err=True)
-    except typer.Abort as error:
-        raise Failure("nothing was deleted: nobody answered; --yes does not ask") from error
-    if not agreed:
-        raise Failure("nothing was deleted")
 
 
 def _report(

@@ -11,7 +11,7 @@ from cli.install import installation
 from cli.install.steps import InstallStep
 from cli.output import Failure, plain_table
 from cli.topology.choice import LevelChoice, check, choose
-from cli.topology.survey import Labelled, labelled, with_verb
+from cli.topology.survey import labelled, with_verb
 from crds.constants import API_VERSION
 from crds.names import is_object_name
 from kube.client import Client
@@ -51,7 +51,33 @@ async def planned(client: Client, text: str, name: str, group: Mapping[str, str]
     choice = choose(nodes, text, group)
     name = name or ("nodes" if choice.word == "labels" else choice.word)
     flavors = [one for one in await _flavors(client) if one.spec.topology and one.spec.topology.levels]
-    kept = _check(flavors, nodes, name, choice)
+    # A flavor keeps its levels, and two of the same nodes would count them twice. The names that it has to keep.
+    kept: Mapping[str, str] = {}
+    levels = tuple(level.key for level in choice.levels)
+    for one in flavors:
+        its_topology, labels = one.spec.topology or FlavorTopology(), one.spec.node_labels or {}
+        if one.metadata.name == name and its_topology.levels != levels:
+            raise Failure(
+                f"ResourceFlavor {name} exists with the levels {', '.join(its_topology.levels)}, and a flavor keeps "
+                f"its levels: choose another name (--flavor) and other nodes (--nodes), or delete it first"
+            )
+        if one.metadata.name == name:
+            kept = its_topology.names or {}
+            continue
+        both = [node.name for node in nodes if {**labels, **choice.group}.items() <= node.labels.items()]
+        # One key with two values: no node can be of both flavors, now or later.
+        contradict = any(choice.group.get(key, value) != value for key, value in labels.items())
+        if both and not contradict:
+            raise Failure(
+                f"{with_verb(both, 'is', 'are')} of ResourceFlavor {one.metadata.name} already (nodeLabels "
+                f"{_pairs(labels)}), and would count twice: leave --topology away, take --flavor {one.metadata.name}, "
+                f"or say which other nodes are meant by --nodes KEY=VALUE"
+            )
+        if not contradict:
+            choice.notes.append(
+                f"no node is of ResourceFlavor {one.metadata.name} ({_pairs(labels)}) too; one with the labels of both "
+                "would count twice"
+            )
     queued = (await installed.settings(client)).require_queue
     # Names that the flavor has already win: jobs may ask by them.
     names = {**_free_words(flavors, name, choice, queued=queued), **kept}
@@ -84,39 +110,6 @@ async def _flavors(client: Client) -> list[ResourceFlavor]:
         return await client.list(RESOURCE_FLAVORS, type=ResourceFlavor)
     except NotFound:
         return []  # the kinds are not there yet
-
-
-def _check(
-    flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled], name: str, choice: LevelChoice
-) -> Mapping[str, str]:
-    """A flavor keeps its levels, and two of the same nodes would count them twice. The names that it has to keep."""
-    kept: Mapping[str, str] = {}
-    levels = tuple(level.key for level in choice.levels)
-    for one in flavors:
-        topology, labels = one.spec.topology or FlavorTopology(), one.spec.node_labels or {}
-        if one.metadata.name == name and topology.levels != levels:
-            raise Failure(
-                f"ResourceFlavor {name} exists with the levels {', '.join(topology.levels)}, and a flavor keeps its "
-                f"levels: choose another name (--flavor) and other nodes (--nodes), or delete it first"
-            )
-        if one.metadata.name == name:
-            kept = topology.names or {}
-            continue
-        both = [node.name for node in nodes if {**labels, **choice.group}.items() <= node.labels.items()]
-        # One key with two values: no node can be of both flavors, now or later.
-        contradict = any(choice.group.get(key, value) != value for key, value in labels.items())
-        if both and not contradict:
-            raise Failure(
-                f"{with_verb(both, 'is', 'are')} of ResourceFlavor {one.metadata.name} already (nodeLabels "
-                f"{_pairs(labels)}), and would count twice: leave --topology away, take --flavor {one.metadata.name}, "
-                f"or say which other nodes are meant by --nodes KEY=VALUE"
-            )
-        if not contradict:
-            choice.notes.append(
-                f"no node is of ResourceFlavor {one.metadata.name} ({_pairs(labels)}) too; one with the labels of both "
-                "would count twice"
-            )
-    return kept
 
 
 def _free_words(flavors: Sequence[ResourceFlavor], name: str, choice: LevelChoice, *, queued: bool) -> dict[str, str]:

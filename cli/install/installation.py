@@ -21,7 +21,7 @@ from crds.settings import CONFIG_KEY, CONFIG_MAP, ReadSettings, Settings, Settin
 from kube import resources
 from kube.client import Client
 from kube.errors import KubeError, NotFound
-from kube.resources import Resource, resource_of
+from kube.resources import resource_of
 from manifests import render
 
 FIELD_MANAGER = "topogate-install"
@@ -50,7 +50,8 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     if client:
         # Cluster-wide objects have fixed names: a second namespace would take them from the first.
         await _only_there(client, settings.namespace)
-    config = await _installed_config(client, settings.namespace) if client else ""
+    stored = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, settings.namespace) if client else None
+    config = str(((stored or {}).get("data") or {}).get(CONFIG_KEY, ""))
     # Broken settings stop an upgrade: without their domain, the default would be applied over another one.
     installed = _parsed(config, settings.namespace).domain if config else ""
     domain = wish.domain or installed or DEFAULT_DOMAIN
@@ -69,7 +70,8 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     agent = wish.agent
     if agent is None:
         # What is optional stays as it is unless a flag says otherwise.
-        agent = client is not None and await _has_agent(client, settings.namespace)
+        namespace = render.agent_namespace(settings.namespace)
+        agent = client is not None and await read(client, resources.DAEMON_SETS, render.AGENT, namespace) is not None
     metrics = wish.metrics_authentication
     if metrics is None:
         metrics = client is not None and await read(client, resources.CLUSTER_ROLES, render.METRICS, "") is not None
@@ -82,7 +84,17 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
         kueue=bool(found) if wish.kueue is None else wish.kueue,
         metrics_authentication=metrics,
     )
-    return replace(options, config=_config(config, options))
+    # The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept.
+    base = (obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
+    written = config or str(next(base)["data"][CONFIG_KEY])
+    values = yaml.safe_load(written) or {}
+    # A URL that is not asked for this time goes: the components run in the cluster again.
+    wanted = {key: value for key, value in values.items() if key != "webhookUrl"}
+    wanted |= {"domain": options.domain, "namespace": options.namespace}
+    if options.webhook_url:
+        wanted["webhookUrl"] = options.webhook_url
+    # Equal values leave the text alone, with an administrator's comments in it.
+    return replace(options, config=written if wanted == values else yaml.safe_dump(wanted, sort_keys=False))
 
 
 async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = False) -> AsyncIterator[InstallStep]:
@@ -100,13 +112,18 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
                     obj["kind"], name, "", "kept", dry_run
                 )  # somebody made it for us, and looks after its labels
                 continue
-            before = await _settled(client, resource, name, namespace)
+            await wait_gone(client, [(resource, name, namespace)], only_terminating=True)
+            before = await read(client, resource, name, namespace)
             absent = dry_run and before is None and bool(namespace)
             if absent and await read(client, resources.NAMESPACES, namespace, "") is None:
                 outcome: Outcome = "created"  # what lies in a namespace that a dry run does not make cannot be tried
             else:
                 result = await client.apply(resource, obj, field_manager=FIELD_MANAGER, dry_run=dry_run)
-                outcome = _compare(before, result)
+                if before is None:
+                    outcome = "created"
+                else:
+                    # By the stored objects: the API server adds defaults that our manifests do not say.
+                    outcome = "unchanged" if _essence(before) == _essence(result) else "configured"
         except KubeError as error:
             raise Failure(f"{obj['kind']} {name}: {error}") from error
         yield InstallStep(obj["kind"], name, namespace, outcome, dry_run)
@@ -177,36 +194,12 @@ def _settings(values: Json) -> Settings:
         raise Failure(str(error)) from error
 
 
-async def _installed_config(client: Client, namespace: str) -> str:
-    found = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, namespace)
-    return str(((found or {}).get("data") or {}).get(CONFIG_KEY, ""))
-
-
 def _parsed(config: str, namespace: str) -> Settings:
     try:
         return parse(config, source=f"ConfigMap {namespace}/{CONFIG_MAP}, key {CONFIG_KEY}")
     except SettingsError as error:
         mend = f"mend it first: kubectl -n {namespace} edit configmap {CONFIG_MAP}"
         raise Failure(f"{error}; {mend}") from error
-
-
-def _config(existing: str, options: render.InstallOptions) -> str:
-    """The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept."""
-    base = (obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
-    text = existing or str(next(base)["data"][CONFIG_KEY])
-    values = yaml.safe_load(text) or {}
-    # A URL that is not asked for this time goes: the components run in the cluster again.
-    wanted = {key: value for key, value in values.items() if key != "webhookUrl"}
-    wanted |= {"domain": options.domain, "namespace": options.namespace}
-    if options.webhook_url:
-        wanted["webhookUrl"] = options.webhook_url
-    # Equal values leave the text alone, with an administrator's comments in it.
-    return text if wanted == values else yaml.safe_dump(wanted, sort_keys=False)
-
-
-async def _has_agent(client: Client, namespace: str) -> bool:
-    found = await read(client, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace))
-    return found is not None
 
 
 async def _kueue(client: Client) -> str:
@@ -216,19 +209,6 @@ async def _kueue(client: Client) -> str:
             await client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, name, type=msgspec.Raw)
             return name
     return ""
-
-
-async def _settled(client: Client, resource: Resource, name: str, namespace: str) -> Json | None:
-    """The object as it is; one that is being deleted is waited for, since applying it would not keep it."""
-    await wait_gone(client, [(resource, name, namespace)], only_terminating=True)
-    return await read(client, resource, name, namespace)
-
-
-def _compare(before: Json | None, after: Json) -> Outcome:
-    if before is None:
-        return "created"
-    # By the stored objects: the API server adds defaults that our manifests do not say.
-    return "unchanged" if _essence(before) == _essence(after) else "configured"
 
 
 def _essence(obj: Json) -> Json:

@@ -34,7 +34,18 @@ async def uninstall(
                 continue
             case "CustomResourceDefinition" if not dry_run:
                 # A CRD waits for its objects, and these for a finalizer that nobody takes off any more.
-                await _drop_finalizers(client, obj["spec"]["names"]["plural"])
+                plural = obj["spec"]["names"]["plural"]
+                resource = next(kind for kind in KINDS if kind.plural == plural)
+                with suppress(NotFound):
+                    for kept in await client.list(resource):
+                        finalizers = kept["metadata"].get("finalizers", [])
+                        if FINALIZER in finalizers:
+                            # Finalizers of others stay; they are for others to take off.
+                            rest = [name for name in finalizers if name != FINALIZER]
+                            body = {"apiVersion": API_VERSION, "metadata": {"finalizers": rest}}
+                            await client.patch(
+                                resource, kept["metadata"]["name"], kept["metadata"].get("namespace"), body=body
+                            )
             case "Namespace" if not await is_ours(client, obj["metadata"]["name"]):
                 continue
         if step := await delete(client, obj, dry_run=dry_run):
@@ -71,16 +82,3 @@ async def count_data(client: Client) -> dict[str, int]:
             # Undecoded: even objects that cannot be read would be lost.
             counts[resource.plural] = len(await client.list(resource, type=msgspec.Raw))
     return counts
-
-
-async def _drop_finalizers(client: Client, plural: str) -> None:
-    """Take our finalizer from every object: whoever would do it has been deleted before."""
-    resource = next(kind for kind in KINDS if kind.plural == plural)
-    with suppress(NotFound):
-        for obj in await client.list(resource):
-            finalizers = obj["metadata"].get("finalizers", [])
-            if FINALIZER in finalizers:
-                # Finalizers of others stay; they are for others to take off.
-                rest = [name for name in finalizers if name != FINALIZER]
-                body = {"apiVersion": API_VERSION, "metadata": {"finalizers": rest}}
-                await client.patch(resource, obj["metadata"]["name"], obj["metadata"].get("namespace"), body=body)

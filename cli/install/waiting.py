@@ -45,7 +45,14 @@ async def wait_available(
         if obj["kind"] == "DaemonSet":
 
             async def everywhere(name: str = name, namespace: str = namespace) -> str:
-                return _not_everywhere(await client.get(resources.DAEMON_SETS, name, namespace))
+                daemon_set = await client.get(resources.DAEMON_SETS, name, namespace)
+                status = daemon_set.get("status", {})
+                if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"]:
+                    return "the daemonset controller has not seen it yet"
+                wanted = status.get("desiredNumberScheduled", 0)
+                # Neither alone: updated pods may not be ready, and ready ones may be old.
+                ready = min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0))
+                return "" if ready >= wanted else f"{ready} of {wanted} pods are of this version and ready"
 
             hint = f"`kubectl -n {namespace} describe daemonset {name}` says more"
             await _until(everywhere, f"DaemonSet {namespace}/{name}", timeout, clock, hint)
@@ -92,7 +99,9 @@ async def wait_gone(
             found = await read(client, resource, name, namespace)
             if found is None or (only_terminating and "deletionTimestamp" not in found["metadata"]):
                 return ""
-            return _holders(found)
+            finalizers = [*found["metadata"].get("finalizers", []), *found.get("spec", {}).get("finalizers", [])]
+            notes = [c["message"] for c in found.get("status", {}).get("conditions", []) if c.get("message")]
+            return f"held by {', '.join(finalizers) or 'nothing'}; {' '.join(notes)}"
 
         await _until(held, f"deletion of {resource.kind} {name}", GONE_SECONDS, clock)
 
@@ -122,19 +131,3 @@ def _not_rolled_out(deployment: Json) -> str:
         return "the deployment controller has not seen it yet"
     updated = status.get("updatedReplicas", 0)
     return "" if updated >= wanted else f"{updated} of {wanted} pods are of this version"
-
-
-def _not_everywhere(daemon_set: Json) -> str:
-    status = daemon_set.get("status", {})
-    if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"]:
-        return "the daemonset controller has not seen it yet"
-    wanted = status.get("desiredNumberScheduled", 0)
-    # Neither alone: updated pods may not be ready, and ready ones may be old.
-    ready = min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0))
-    return "" if ready >= wanted else f"{ready} of {wanted} pods are of this version and ready"
-
-
-def _holders(obj: Json) -> str:
-    finalizers = [*obj["metadata"].get("finalizers", []), *obj.get("spec", {}).get("finalizers", [])]
-    notes = [c["message"] for c in obj.get("status", {}).get("conditions", []) if c.get("message")]
-    return f"held by {', '.join(finalizers) or 'nothing'}; {' '.join(notes)}"

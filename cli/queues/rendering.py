@@ -42,39 +42,31 @@ def _render_queue(view: QueueView) -> Iterator[RenderableType]:
     yield Text.assemble((f"ClusterQueue {view.name}", "bold"), f"{cohort}  {view.strategy}  {counts}{share}")
     yield Text.assemble(("Active" if view.active else f"Not active ({view.reason})", style), f"  {view.message}")
     if view.quotas:
-        yield _quota_table(view)
+        shared = (">BORROWED", ">MAY BORROW", ">LENDS") if view.cohort else ()
+        table = plain_table("FLAVOR", "RESOURCE", ">USED", ">NOMINAL", ">FREE", *shared)
+        for use in view.quotas:
+            used, nominal, free, borrowed = (
+                readable(use.resource, amount) for amount in (use.used, use.nominal, use.free, use.borrowed)
+            )
+            most, lent = (limit and readable(use.resource, limit) for limit in (use.borrowing_limit, use.lending_limit))
+            offers = (nominal, free, *((borrowed, most or "any", lent or "all") if view.cohort else ()))
+            name = f"{use.flavor} (no such ResourceFlavor)" if use.missing else use.flavor
+            table.add_row(name, use.resource, used, *(["-"] * len(offers) if use.missing else offers))
+        yield table
     if len(view.uses) > 1:
         yield Text("")
-        yield _uses_table(view)
+        # Who holds how much, by LocalQueue: one alone holds what the cluster queue does.
+        uses = plain_table("~LOCAL QUEUE", ">WAITING", ">LONGEST WAIT", ">ADMITTED", "~USED")
+        for one in view.uses:
+            wait = "-" if one.longest_wait_seconds is None else duration(one.longest_wait_seconds)
+            holds = ", ".join(
+                f"{readable(resource, amount)} {resource}" for resource, amount in one.used.items() if amount != "0"
+            )
+            uses.add_row(one.name, str(one.pending), wait, str(one.admitted), holds or "-")
+        yield uses
     if view.waiting:
         yield Text("")
         yield waiting_table(view.waiting)
-
-
-def _quota_table(view: QueueView) -> Table:
-    shared = (">BORROWED", ">MAY BORROW", ">LENDS") if view.cohort else ()
-    table = plain_table("FLAVOR", "RESOURCE", ">USED", ">NOMINAL", ">FREE", *shared)
-    for use in view.quotas:
-        used, nominal, free, borrowed = (
-            readable(use.resource, amount) for amount in (use.used, use.nominal, use.free, use.borrowed)
-        )
-        most, lent = (limit and readable(use.resource, limit) for limit in (use.borrowing_limit, use.lending_limit))
-        offers = (nominal, free, *((borrowed, most or "any", lent or "all") if view.cohort else ()))
-        name = f"{use.flavor} (no such ResourceFlavor)" if use.missing else use.flavor
-        table.add_row(name, use.resource, used, *(["-"] * len(offers) if use.missing else offers))
-    return table
-
-
-def _uses_table(view: QueueView) -> Table:
-    """Who holds how much, by LocalQueue: one alone holds what the cluster queue does."""
-    table = plain_table("~LOCAL QUEUE", ">WAITING", ">LONGEST WAIT", ">ADMITTED", "~USED")
-    for one in view.uses:
-        wait = "-" if one.longest_wait_seconds is None else duration(one.longest_wait_seconds)
-        used = ", ".join(
-            f"{readable(resource, amount)} {resource}" for resource, amount in one.used.items() if amount != "0"
-        )
-        table.add_row(one.name, str(one.pending), wait, str(one.admitted), used or "-")
-    return table
 
 
 def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:

@@ -1,6 +1,7 @@
 """Who waits where, in which place, for what; and how much of each quota is used: `QueuesReport`."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -146,7 +147,12 @@ def report(reading: QueueReading, namespace: str | None = None, name: str | None
     missing = [one for one in shown if one not in queues.quotas.queues]
     if missing:
         # A LocalQueue that leads nowhere is there all the same: it is reported before "no such queue".
-        raise Failure(lost.get((namespace or "", name or "")) or _missing(reading, missing[0], namespace))
+        there = ", ".join(sorted(reading.queues.quotas.queues)) or "none"
+        theirs = sorted(local for space, local in reading.queues.config.local if space == namespace)
+        text = f"no LocalQueue {missing[0]} in namespace {namespace} and" if namespace else "there is"
+        text = f"{text} no ClusterQueue {missing[0]}; cluster queues are: {there}"
+        text = f"{text}; local queues of the namespace: {', '.join(theirs)}" if theirs else text
+        raise Failure(lost.get((namespace or "", name or "")) or text)
     if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
     views = tuple(_view(reading, one, found, only) for one, only in shown.items())
@@ -181,14 +187,6 @@ def _serving(reading: QueueReading, namespace: str) -> dict[str, set[tuple[str, 
         if key[0] == namespace and local.cluster_queue in reading.queues.quotas.queues:
             shown.setdefault(local.cluster_queue, set()).add(key)
     return dict(shown)
-
-
-def _missing(reading: QueueReading, name: str, namespace: str | None) -> str:
-    there = ", ".join(sorted(reading.queues.quotas.queues)) or "none"
-    local = sorted(local for space, local in reading.queues.config.local if space == namespace)
-    text = f"no LocalQueue {name} in namespace {namespace} and" if namespace else "there is"
-    text = f"{text} no ClusterQueue {name}; cluster queues are: {there}"
-    return f"{text}; local queues of the namespace: {', '.join(local)}" if local else text
 
 
 def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[str, str]] | None) -> QueueView:
@@ -343,8 +341,22 @@ def _cohort(reading: QueueReading, name: str) -> CohortView:
     members = sorted(one for one, queue in quotas.queues.items() if queue.cohort == name)
     # Usage counts even where no quota is left: flavors may be taken out of a queue that runs workloads.
     named = (key for one in members for key in standings_keys(reading, one))
-    keys = dict.fromkeys(key for key in named if reading.has_flavor(key[0]))
-    return CohortView(name, tuple(_cohort_use(reading, members, key) for key in keys))
+    uses = []
+    for key in dict.fromkeys(key for key in named if reading.has_flavor(key[0])):
+        flavor, resource = key
+        text = partial(format_quantity, resource)
+        of_members = [
+            Member(
+                one,
+                text(quotas.nominal(one, key)),
+                text(quotas.used(one, key)),
+                text(max(0, quotas.used(one, key) - quotas.nominal(one, key))),
+            )
+            for one in members
+        ]
+        nominal, used = (sum(amount(one, key) for one in members) for amount in (quotas.nominal, quotas.used))
+        uses.append(CohortUse(flavor, resource, nominal=text(nominal), used=text(used), members=tuple(of_members)))
+    return CohortView(name, tuple(uses))
 
 
 def standings_keys(reading: QueueReading, queue: str) -> Iterable[tuple[str, str]]:
@@ -353,26 +365,3 @@ def standings_keys(reading: QueueReading, queue: str) -> Iterable[tuple[str, str
     named = [(flavor.flavor, resource) for g in groups for flavor in g.flavors for resource in flavor.resources]
     # In the order of the queue's spec, then what is used beyond it.
     return dict.fromkeys([*named, *(key for key, used in reading.queues.quotas.usage(queue).items() if used)])
-
-
-def _cohort_use(reading: QueueReading, members: list[str], key: tuple[str, str]) -> CohortUse:
-    quotas, (flavor, resource) = reading.queues.quotas, key
-
-    def text(amount: int) -> str:
-        return format_quantity(resource, amount)
-
-    return CohortUse(
-        flavor,
-        resource,
-        nominal=text(sum(quotas.nominal(one, key) for one in members)),
-        used=text(sum(quotas.used(one, key) for one in members)),
-        members=tuple(
-            Member(
-                one,
-                text(quotas.nominal(one, key)),
-                text(quotas.used(one, key)),
-                text(max(0, quotas.used(one, key) - quotas.nominal(one, key))),
-            )
-            for one in members
-        ),
-    )

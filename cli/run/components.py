@@ -115,7 +115,18 @@ class Components(msgspec.Struct):
         return self._port(1 if name == "webhook" else 2)
 
     async def _make(self, name: str) -> ControlPlaneProcess:
-        kubeconfig = await self._kubeconfig(name)
+        token = await self.client.request_token(f"topogate-{name}", NAMESPACE, TOKEN_SECONDS)
+        admin = yaml.safe_load(self.cluster.kubeconfig.read_text())
+        # Only the token: with the administrator's certificate beside it, a right that is missing would not show.
+        config = {**admin, "users": [{"name": name, "user": {"token": token}}]}
+        config["contexts"] = [
+            {"name": name, "context": {"cluster": admin["clusters"][0]["name"], "user": name, "namespace": NAMESPACE}}
+        ]
+        config["current-context"] = name
+        kubeconfig = self.cluster.directory / f"topogate-{name}.kubeconfig"
+        # The mode before the token.
+        kubeconfig.touch(mode=0o600)
+        kubeconfig.write_text(yaml.safe_dump(config))
         self.log(name).parent.mkdir(parents=True, exist_ok=True)
         env = {
             **os.environ,
@@ -131,22 +142,6 @@ class Components(msgspec.Struct):
         under = self.python.get(name, ())
         command = module_command("cli.main", name, "--kubeconfig", str(kubeconfig), under=under)
         return ControlPlaneProcess(name, command, directory=Path.cwd(), log=self.log(name), env=env)
-
-    async def _kubeconfig(self, name: str) -> Path:
-        """A kubeconfig with nothing but the token of the component's service account."""
-        token = await self.client.request_token(f"topogate-{name}", NAMESPACE, TOKEN_SECONDS)
-        admin = yaml.safe_load(self.cluster.kubeconfig.read_text())
-        # Only the token: with the administrator's certificate beside it, a right that is missing would not show.
-        config = {**admin, "users": [{"name": name, "user": {"token": token}}]}
-        config["contexts"] = [
-            {"name": name, "context": {"cluster": admin["clusters"][0]["name"], "user": name, "namespace": NAMESPACE}}
-        ]
-        config["current-context"] = name
-        path = self.cluster.directory / f"topogate-{name}.kubeconfig"
-        # The mode before the token.
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(config))
-        return path
 
 
 def _answers(url: str) -> bool:

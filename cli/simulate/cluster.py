@@ -104,7 +104,13 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
     flavors = tuple(found.flavors[name] for name in sorted(found.flavors))
     # A recording without Topogate has no flavors; then the levels come from the command line.
     if not flavors:
-        flavors = (_assumed(found, levels or (HOSTNAME_LABEL,)),)
+        keys = levels or (HOSTNAME_LABEL,)
+        flavor = Flavor(name=FLAVOR, levels=tuple(keys))
+        # Without one such node no job that asks for a level ever starts, and the result would say nothing of why.
+        if not any(all(key in node.labels for key in keys) for node in found.nodes.values()):
+            there = sorted({key for node in found.nodes.values() for key in node.labels})
+            raise Failure(f"--level {', '.join(keys)}: no node has all these labels; nodes have {', '.join(there)}")
+        flavors = (flavor,)
     elif levels:
         raise Failure("--level: the files have ResourceFlavors with levels of their own; leave it out")
     cluster = SimulatedCluster(
@@ -124,15 +130,6 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
         },
     )
     return equipped(cluster, known, empty=empty)
-
-
-def _assumed(state: ClusterState, levels: Sequence[str]) -> Flavor:
-    flavor = Flavor(name=FLAVOR, levels=tuple(levels))
-    # Without one such node no job that asks for a level ever starts, and the result would say nothing of why.
-    if not any(all(key in node.labels for key in levels) for node in state.nodes.values()):
-        known = sorted({key for node in state.nodes.values() for key in node.labels})
-        raise Failure(f"--level {', '.join(levels)}: no node has all these labels; nodes have {', '.join(known)}")
-    return flavor
 
 
 def _unclaimed(pods: Iterable[Pod]) -> Iterator[Pod]:

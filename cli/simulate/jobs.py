@@ -18,7 +18,7 @@ from crds.levels import check_level
 from crds.request import RequestError, resolve
 from engine.claims.asks import OWN
 from engine.cluster.natural_order import natural
-from engine.model import PodSet, Policy, TopologyRequest
+from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
 from kube import objects
 from queueing.model import AUTO
@@ -46,9 +46,29 @@ def jobs_in(
     found: list[SimulatedJob] = []
     for file in files:
         if file.format is JobFormat.MANIFESTS:
-            found += _manifests(file.name, cluster, known, duration)
+            everything = known.manifests[file.name]
+            rules = ClassRules()
+            tables = {
+                ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
+                (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_workloads,
+            }
+            # The classes of the whole file first: a Job may stand before its PriorityClass.
+            for one in everything:
+                if (table := tables.get((one.api_group, one.kind))) is not None:
+                    rules.set_rule(table, one.name, one.read(objects.PriorityClass))
+            wanted = [one for one in everything if (one.api_group, one.kind) == ("batch", "Job")]
+            found += [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
         else:
-            found += _trace(file, cluster)
+            levels = list(dict.fromkeys(level for flavor in cluster.flavors for level in flavor.levels))
+            if file.format is JobFormat.SACCT:
+                accounted = sacct.read(file.text, file.name, levels)
+                _print_notes(file, accounted.notes)
+                found += accounted.jobs
+            else:
+                traced, unknown = trace.read(io.StringIO(file.text, newline=""), file.name, levels, names_in(cluster))
+                if unknown:
+                    _print_notes(file, [f"columns that mean nothing here: {', '.join(unknown)}"])
+                found += traced
     listed = ", ".join(file.name for file in files)
     if not found:
         expected = "a trace (CSV, or what sacct -P prints) or manifests of batch/v1 Jobs"
@@ -61,42 +81,18 @@ def jobs_in(
     return tuple(sorted(found, key=lambda job: (job.arrival, job.row, natural(job.name))))
 
 
-def _trace(file: JobFile, cluster: SimulatedCluster) -> Sequence[SimulatedJob]:
-    levels = list(dict.fromkeys(level for flavor in cluster.flavors for level in flavor.levels))
-    if file.format is JobFormat.SACCT:
-        found = sacct.read(file.text, file.name, levels)
-        _print_notes(file, found.notes)
-        return found.jobs
-    jobs, unknown = trace.read(io.StringIO(file.text, newline=""), file.name, levels, names_in(cluster))
-    if unknown:
-        _print_notes(file, [f"columns that mean nothing here: {', '.join(unknown)}"])
-    return jobs
-
-
 def _print_notes(file: JobFile, notes: Iterable[str]) -> None:
     for note in notes:
         stderr().print(f"{file.name}: {note}", soft_wrap=True)
 
 
-def _manifests(file: str, cluster: SimulatedCluster, known: SimulationInput, duration: float) -> Sequence[SimulatedJob]:
-    everything = known.manifests[file]
-    rules = ClassRules()
-    tables = {
-        ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
-        (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_workloads,
-    }
-    # The classes of the whole file first: a Job may stand before its PriorityClass.
-    for one in everything:
-        if (table := tables.get((one.api_group, one.kind))) is not None:
-            rules.set_rule(table, one.name, one.read(objects.PriorityClass))
-    wanted = [one for one in everything if (one.api_group, one.kind) == ("batch", "Job")]
-    return [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
-
-
 def _job(
     one: FoundObject, cluster: SimulatedCluster, known: SimulationInput, rules: ClassRules, duration: float, number: int
 ) -> SimulatedJob:
-    wire, keys, cache = _submitted(one.read(objects.Job)), known.keys, known.cache
+    wire, keys, cache = one.read(objects.Job), known.keys, known.cache
+    # In its namespace before anything happened to it: a file may have it as it was recorded.
+    meta = msgspec.structs.replace(wire.metadata, namespace=wire.metadata.namespace or NAMESPACE)
+    wire = msgspec.structs.replace(wire, metadata=meta, status=objects.JobStatus())
     names = names_in(cluster)
     owner = owner_of(wire, keys).with_level_keys(names)
     if isinstance(owner.request, RequestError):
@@ -122,9 +118,17 @@ def _job(
     if pod_set.count < 1:
         raise one.fail("spec.parallelism", "expected at least 1 pod")
     annotations = template.metadata.annotations or {}
-    meta = wire.metadata
     least = (meta.annotations or {}).get(keys.min_parallelism, "")
-    why = not_to_be_had(entry, cache.rules) or _unsimulated(pod_set)
+    why = not_to_be_had(entry, cache.rules)
+    if why is None:
+        # The controller would place it: nobody gives devices to a claim that pods name here.
+        named = pod_set.devices.named if pod_set.devices is not None else ()
+        claim = next((what.removeprefix(OWN) for _, what in named if what.startswith(OWN)), None)
+        if claim is not None:
+            text = (
+                f'its pods have ResourceClaim "{claim}", which has no devices, and nobody gives it any in a simulation'
+            )
+            why = Reason.RESOURCE_CLAIMS_NOT_COUNTED, text
     return SimulatedJob(
         name=meta.name or f"{meta.generate_name}{number}",
         arrival=_seconds(one, "metadata.annotations", meta.annotations or {}, ARRIVAL_SECONDS, 0.0),
@@ -141,22 +145,6 @@ def _job(
         stays=bool(stays(annotations, template.spec.termination_grace_period_seconds)),
         hindered=f"{why[0]}: {why[1]}" if why is not None else "",
     )
-
-
-def _unsimulated(pod_set: PodSet) -> tuple[Reason, str] | None:
-    """Why a job gets nothing that the controller would place: nobody gives devices to a claim that pods name here."""
-    named = pod_set.devices.named if pod_set.devices is not None else ()
-    claim = next((what.removeprefix(OWN) for _, what in named if what.startswith(OWN)), None)
-    if claim is None:
-        return None
-    why = f'its pods have ResourceClaim "{claim}", which has no devices, and nobody gives it any in a simulation'
-    return Reason.RESOURCE_CLAIMS_NOT_COUNTED, why
-
-
-def _submitted(wire: objects.Job) -> objects.Job:
-    """The job in its namespace before anything happened to it: a file may have it as it was recorded."""
-    meta = msgspec.structs.replace(wire.metadata, namespace=wire.metadata.namespace or NAMESPACE)
-    return msgspec.structs.replace(wire, metadata=meta, status=objects.JobStatus())
 
 
 def _seconds(one: FoundObject, path: str, annotations: Mapping[str, str], key: str, default: float) -> float:

@@ -56,18 +56,15 @@ def known(
     manifests = {file.name: list(objects_in_text(file.name, file.content)) for file in jobs}
     for one in (one for found in manifests.values() for one in found):
         if (one.api_group, one.kind) in BESIDE_JOBS:
-            dump.add(_in_a_namespace(one) if one.kind in NAMESPACED else one)
+            meta = one.body.get("metadata")
+            if one.kind in NAMESPACED and isinstance(meta, dict) and not meta.get("namespace"):
+                # It says not where it is made.
+                dump.add(replace(one, body={**one.body, "metadata": {**meta, "namespace": NAMESPACE}}))
+            else:
+                dump.add(one)
     try:
         # Whole: a figure from half a cluster looks like any other figure.
         cache = cluster_snapshot.cache_of(dump, Settings(domain=keys.domain), whole=True)
     except (ValueError, Failure) as error:
         raise Failure(f"{', '.join([*files, *manifests])}: {error}") from None
     return SimulationInput(keys, tuple(files), dump, cache, manifests)
-
-
-def _in_a_namespace(one: FoundObject) -> FoundObject:
-    """The object where it is made if it does not say."""
-    meta = one.body.get("metadata")
-    if not isinstance(meta, dict) or meta.get("namespace"):
-        return one
-    return replace(one, body={**one.body, "metadata": {**meta, "namespace": NAMESPACE}})

@@ -82,44 +82,39 @@ class Evaluation(msgspec.Struct):
         names = [PREEMPTORS[number % len(PREEMPTORS)] for number in range(preemptions)]
         rooms = [room_of(RTX_4090, node, on) for node, on in servers.items()]
         if self.in_a_row:
-            self._blind_in_a_row(self._tally(filling, BLIND), servers, names)
+            tally = self._tally(filling, BLIND)
+            cluster = SaturatedCluster(RTX_4090, servers, ChoiceRules())
+            for number, name in enumerate(names):
+                left, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
+                # Without collecting first: that takes a while, and there are thousands of searches.
+                with undisturbed(collect=False):
+                    chosen = self._timed(name, BLIND, partial(_by_priority, left, preemptor))
+                tally.add(_sent(cluster, f"new-{number}", name, chosen))
         else:
-            self._blind(self._tally(filling, BLIND), rooms, servers, names)
+            # Each preemption on the cluster as it is at first: what is chosen is the same each time.
+            tally = self._tally(filling, BLIND)
+            for name in PREEMPTORS:
+                times, preemptor, chosen = names.count(name), paper.guaranteed(TABLE_3[name]), None
+                with undisturbed():
+                    for _ in range(times):
+                        chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
+                made = _sent(SaturatedCluster(RTX_4090, servers, ChoiceRules()), "new", name, chosen)
+                tally.add(made, times=times)
             self._live(self._tally(filling, EVERY), EVERY, servers, names)
         for strategy in Strategy:
-            self._source(strategy, rooms, names)
+            # How long candidates take, on the cluster as it is at first.
+            roster, rules = Roster(rooms), ChoiceRules(strategy)
+            # Not timed: the controller keeps its roster from cycle to cycle.
+            roster.build()
+            with undisturbed():
+                for name in names:
+                    self._timed(
+                        name, strategy, partial(_first_candidate, roster, paper.guaranteed(TABLE_3[name]), rules)
+                    )
             self._live(self._tally(filling, strategy), strategy, servers, names)
 
     def _tally(self, filling: Filling, method: str) -> MethodTally:
         return self.tallies.setdefault((filling, method), MethodTally())
-
-    def _blind_in_a_row(self, tally: MethodTally, servers: Servers, names: Sequence[str]) -> None:
-        cluster = SaturatedCluster(RTX_4090, servers, ChoiceRules())
-        for number, name in enumerate(names):
-            rooms, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
-            # Without collecting first: that takes a while, and there are thousands of searches.
-            with undisturbed(collect=False):
-                chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
-            tally.add(_sent(cluster, f"new-{number}", name, chosen))
-
-    def _blind(self, tally: MethodTally, rooms: Sequence[NodeRoom], servers: Servers, names: Sequence[str]) -> None:
-        """Each preemption on the cluster as it is at first: what is chosen is the same each time."""
-        for name in PREEMPTORS:
-            times, preemptor, chosen = names.count(name), paper.guaranteed(TABLE_3[name]), None
-            with undisturbed():
-                for _ in range(times):
-                    chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
-            made = _sent(SaturatedCluster(RTX_4090, servers, ChoiceRules()), "new", name, chosen)
-            tally.add(made, times=times)
-
-    def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
-        """How long candidates take, on the cluster as it is at first."""
-        roster, rules = Roster(rooms), ChoiceRules(strategy)
-        # Not timed: the controller keeps its roster from cycle to cycle.
-        roster.build()
-        with undisturbed():
-            for name in names:
-                self._timed(name, strategy, partial(_first_candidate, roster, paper.guaranteed(TABLE_3[name]), rules))
 
     def _live(self, tally: MethodTally, method: str, servers: Servers, names: Sequence[str]) -> None:
         """Through the cycle and kubelets, one after the other, or each on the cluster as it is at first."""
@@ -253,7 +248,11 @@ def figure_10(seed: int) -> tuple[Overhead, ...]:
     roster.build()
     for name, of in TABLE_3.items():
         preemptor = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
-        for method, search in _searches(rooms, roster, preemptor).items():
+        searches: dict[str, Callable[[], object]] = {
+            BLIND: partial(_by_priority, rooms, preemptor),
+            **{strategy: partial(_first_candidate, roster, preemptor, ChoiceRules(strategy)) for strategy in Strategy},
+        }
+        for method, search in searches.items():
             with undisturbed():
                 micros = [measured(search)[1] for _ in range(BARS)]
             found.append(_bar(name, method, micros))
@@ -273,13 +272,6 @@ def _cycles(servers: Servers, of: InstanceClass, rules: ChoiceRules) -> list[flo
         with undisturbed():
             found.append(measured(partial(cluster.plan, "new", of))[1])
     return found
-
-
-def _searches(rooms: Sequence[NodeRoom], roster: Roster, preemptor: Preemptor) -> dict[str, Callable[[], object]]:
-    return {
-        BLIND: partial(_by_priority, rooms, preemptor),
-        **{strategy: partial(_first_candidate, roster, preemptor, ChoiceRules(strategy)) for strategy in Strategy},
-    }
 
 
 def _first_candidate(roster: Roster, preemptor: Preemptor, rules: ChoiceRules) -> Candidate | None:

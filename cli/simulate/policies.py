@@ -37,23 +37,21 @@ def policies(texts: Sequence[str]) -> tuple[SchedulingPolicy, ...]:
     Raises:
         Failure: one is not understood, or is there twice.
     """
-    found = tuple(_policy(part.strip()) for text in texts for part in text.split(",") if part.strip())
+    found: list[SchedulingPolicy] = []
+    for text in [part.strip() for one in texts for part in one.split(",") if part.strip()]:
+        placing, *words = text.split("+")
+        if placing not in list(Placing):
+            raise Failure(f"--policy {text!r}: {placing!r}: expected one of {', '.join(Placing)}, as in {EXAMPLE}")
+        policy = SchedulingPolicy(text, Placing(placing))
+        for word in words:
+            if word not in WORDS:
+                raise Failure(f"--policy {text!r}: {word!r}: expected one of {', '.join(WORDS)}, as in {EXAMPLE}")
+            policy = replace(policy, **WORDS[word])
+        found.append(policy)
     names = [policy.name for policy in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise Failure(f"--policy {twice}: is there twice")
     if not found:
         raise Failure(f"--policy: expected one such as {EXAMPLE}")
-    return found
-
-
-def _policy(text: str) -> SchedulingPolicy:
-    placing, *words = text.split("+")
-    if placing not in list(Placing):
-        raise Failure(f"--policy {text!r}: {placing!r}: expected one of {', '.join(Placing)}, as in {EXAMPLE}")
-    policy = SchedulingPolicy(text, Placing(placing))
-    for word in words:
-        if word not in WORDS:
-            raise Failure(f"--policy {text!r}: {word!r}: expected one of {', '.join(WORDS)}, as in {EXAMPLE}")
-        policy = replace(policy, **WORDS[word])
-    return policy
+    return tuple(found)

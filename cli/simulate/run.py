@@ -16,9 +16,9 @@ from cli.output import Failure, Output, OutputFormat, emit, stderr
 from cli.simulate import options as given
 from cli.simulate import pictures
 from cli.simulate.cluster import equipped, generated, recorded, servers
-from cli.simulate.job_files import JobFile, JobFormat, read_job_files
+from cli.simulate.job_files import JobFormat, read_job_files
 from cli.simulate.jobs import jobs_in
-from cli.simulate.known import SimulationInput, known
+from cli.simulate.known import known
 from cli.simulate.options import Generation, Made, Queues, time_of
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
@@ -154,7 +154,13 @@ class Results(OptionGroup, frozen=True):
         """Tables, pictures and a page a policy, where they are wished for; pages are opened where that is."""
         if self.out is not None:
             with _writing(self.out):
-                _write_tables(self.out, results)
+                folder = self.out
+                for result in results:
+                    with (folder / f"jobs-{result.policy.name}.csv").open("w", newline="") as stream:
+                        write_jobs(result, stream)
+                    with (folder / f"series-{result.policy.name}.csv").open("w", newline="") as stream:
+                        write_series(result, stream)
+                stderr().print(f"jobs and series are in {folder}", soft_wrap=True)
         if self.picture is not None:
             with _writing(self.picture):
                 pictures.draw(self.picture, results, self.formats or ["svg"])
@@ -190,51 +196,36 @@ def command(
     chosen = policies(policy or DEFAULT)
     # Before anything is read or simulated: hours of simulation must not end in a folder that cannot be written.
     wanted.check()
-    options, files = world.simulator_options(generation.seed), read_job_files(_files(jobs))
-    found = _read_input(cluster, Keys(domain), files, made)
-    place = _place(found, made, level or [], queues, empty=empty)
+    read_from = () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
+    options, files = world.simulator_options(generation.seed), read_job_files(read_from)
+    # What files say; without any, nothing but what is generated.
+    # Only manifests may name devices and volumes, for which the nodes have to be known.
+    manifests = [file for file in files if file.format is JobFormat.MANIFESTS]
+    found = known(cluster or (), Keys(domain), manifests, servers(made) if manifests and not cluster else ())
+    # The cluster: recorded where there are files, else generated.
+    if not found.files:
+        place = equipped(generated(made, queues), found)
+    else:
+        if made.machine or queues > 1:
+            raise Failure(
+                f"{'--machine' if made.machine else '--queues'}: a recorded cluster has its own; leave it out"
+            )
+        place = recorded(found, level or [], empty=empty)
     if files:
         submitted = jobs_in(files, place, found, duration=time_of("--duration", duration))
     else:
         site = given.site_of(place) if cluster else made.site()
         names = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
-        submitted = generation.jobs(site, _count(jobs), names)
+        count = int(jobs[0]) if jobs else COUNT
+        if not 1 <= count <= MOST_JOBS:
+            raise Failure(f"--jobs {count}: expected 1 to {MOST_JOBS}")
+        submitted = generation.jobs(site, count, names)
     at = _time_or_none("--picture-at", wanted.picture_at)
     # One a policy: a recording follows one simulation from its first step.
     recordings = [Recording(at, one.name) for one in chosen] if wanted.page is not None else []
     results = list(_simulated(place, submitted, chosen, options, _time_or_none("--until", until), at, recordings))
     emit([summarise(result) for result in results], output, table=table(results))
     wanted.write(results, recordings)
-
-
-def _files(jobs: Sequence[str] | None) -> Sequence[str]:
-    """The files that jobs are read from; none where they are generated."""
-    # A number alone is a count; beside another argument it is the name of a file.
-    return () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
-
-
-def _read_input(files: Sequence[str] | None, keys: Keys, jobs: Sequence[JobFile], made: Made) -> SimulationInput:
-    """What files say; without any, nothing but what is generated."""
-    # Only manifests may name devices and volumes, for which the nodes have to be known.
-    manifests = [file for file in jobs if file.format is JobFormat.MANIFESTS]
-    return known(files or (), keys, manifests, servers(made) if manifests and not files else ())
-
-
-def _place(found: SimulationInput, made: Made, levels: list[str], queues: int, *, empty: bool) -> SimulatedCluster:
-    """The cluster: recorded where there are files, else generated."""
-    if not found.files:
-        return equipped(generated(made, queues), found)
-    if made.machine or queues > 1:
-        raise Failure(f"{'--machine' if made.machine else '--queues'}: a recorded cluster has its own; leave it out")
-    return recorded(found, levels, empty=empty)
-
-
-def _count(jobs: Sequence[str] | None) -> int:
-    """How many jobs are generated."""
-    count = int(jobs[0]) if jobs else COUNT
-    if not 1 <= count <= MOST_JOBS:
-        raise Failure(f"--jobs {count}: expected 1 to {MOST_JOBS}")
-    return count
 
 
 def _time_or_none(option: str, text: str) -> float | None:
@@ -310,12 +301,3 @@ def _bar(name: str, jobs: int, clock: Clock = SYSTEM) -> Iterator[Callable[[Simu
     finally:
         if shown:
             bar.stop()
-
-
-def _write_tables(folder: Path, results: Sequence[Result]) -> None:
-    for result in results:
-        with (folder / f"jobs-{result.policy.name}.csv").open("w", newline="") as stream:
-            write_jobs(result, stream)
-        with (folder / f"series-{result.policy.name}.csv").open("w", newline="") as stream:
-            write_series(result, stream)
-    stderr().print(f"jobs and series are in {folder}", soft_wrap=True)

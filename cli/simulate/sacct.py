@@ -204,7 +204,11 @@ class _Reader(msgspec.Struct):
                 # By type and in total, as a site may account for both: the total wins below.
                 typed += self._read_count("AllocTRES", name, text)
             elif name == "mem":
-                found["mem"] = self._memory("AllocTRES", text)
+                parts = _MEMORY.fullmatch(text)
+                amount = round(float(parts[1]) * _UNITS[parts[2]]) if parts is not None else -1
+                if not 0 <= amount <= MOST:
+                    raise self.fail("AllocTRES", f"mem={text}: expected an amount of memory, such as mem=62.50G")
+                found["mem"] = amount
             elif name in COUNTED:
                 found[name] = self._read_count("AllocTRES", name, text)
             elif name not in UNTOLD:
@@ -231,13 +235,6 @@ class _Reader(msgspec.Struct):
         if not _COUNT.fullmatch(text):
             raise self.fail(column, f"{name}={text}: expected a whole number, as in cpu=64,gres/gpu=8,node=2")
         return int(text)
-
-    def _memory(self, column: str, text: str) -> int:
-        parts = _MEMORY.fullmatch(text)
-        amount = round(float(parts[1]) * _UNITS[parts[2]]) if parts is not None else -1
-        if not 0 <= amount <= MOST:
-            raise self.fail(column, f"mem={text}: expected an amount of memory, such as mem=62.50G")
-        return amount
 
     def check_zones(self, runs: Sequence[_Run]) -> None:
         """Times with a zone and without one cannot be compared. Failure where both are there."""
@@ -288,24 +285,20 @@ def read(text: str, file: str, levels: Sequence[str]) -> Trace:
         raise Failure(f"{file}: no job in it ever ran; {reader.left_out()}")
     reader.check_zones(runs)
     above = next((level for level in reversed(levels) if level != HOSTNAME_LABEL), "")
-    jobs = [_job(name, parts, above) for name, parts in _group_runs(runs).items()]
-    first = min(job.arrival for job in jobs)
-    placed = [msgspec.structs.replace(job, arrival=job.arrival - first, row=row) for row, job in enumerate(jobs)]
-    placed.sort(key=lambda job: (job.arrival, job.row))
-    return Trace(tuple(placed), list(reader.notes(runs, len(jobs))))
-
-
-def _group_runs(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
-    """The runs that are one job: the components of a heterogeneous one start together. By the name of the job."""
+    # The runs that are one job: the components of a heterogeneous one start together. By the name of the job.
     seen: Counter[str] = Counter()
-    found: dict[str, list[_Run]] = {}
+    groups: dict[str, list[_Run]] = {}
     for run in runs:
         seen[run.name] += 1
         # By how often the component came, so that runs of all components are matched one to one.
         again = f"-run-{seen[run.name]}" if seen[run.name] > 1 else ""
         name = run.name.partition("+")[0] if run.component else run.name
-        found.setdefault(f"{name}{again}", []).append(run)
-    return found
+        groups.setdefault(f"{name}{again}", []).append(run)
+    jobs = [_job(name, parts, above) for name, parts in groups.items()]
+    first = min(job.arrival for job in jobs)
+    placed = [msgspec.structs.replace(job, arrival=job.arrival - first, row=row) for row, job in enumerate(jobs)]
+    placed.sort(key=lambda job: (job.arrival, job.row))
+    return Trace(tuple(placed), list(reader.notes(runs, len(jobs))))
 
 
 def _job(name: str, parts: Sequence[_Run], above: str) -> SimulatedJob:

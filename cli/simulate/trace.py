@@ -239,7 +239,28 @@ def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[
         if dated is not None and dated is not is_date:
             raise reader.fail("arrival", "dates and seconds are mixed: expected one of them in all lines")
         dated = is_date
-        job = _job(reader, row, arrival, f"job-{len(made) + 1}")
+        duration = reader.time(row, "duration")
+        if duration <= 0:
+            raise reader.fail("duration", "expected more than 0")
+        requests = reader.requests(row)
+        namespace = reader.cell(row, "namespace") or NAMESPACE
+        pod_set = PodSet(
+            name="main",
+            count=reader.read_whole_number(row, "pods", least=1),
+            requests=requests,
+            topology=reader.topology(row),
+            namespace=namespace,
+            shape=guaranteed(requests),
+        )
+        job = SimulatedJob(
+            name=reader.cell(row, "name") or f"job-{len(made) + 1}",
+            arrival=arrival,
+            duration=duration,
+            pod_sets=(pod_set,),
+            priority=reader.read_whole_number(row, "priority", least=None, default=0),
+            namespace=namespace,
+            queue=reader.cell(row, "queue") or QUEUE,
+        )
         if job.key in names:
             raise reader.fail("name", f"{job.key} is there already, in line {names[job.key]}")
         names[job.key] = reader.line
@@ -248,31 +269,6 @@ def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[
     start = min((job.arrival for job in made), default=0.0) if dated else 0.0
     for at, job in enumerate(made):
         yield msgspec.structs.replace(job, arrival=job.arrival - start, row=at)
-
-
-def _job(reader: _Reader, row: Sequence[str], arrival: float, name: str) -> SimulatedJob:
-    duration = reader.time(row, "duration")
-    if duration <= 0:
-        raise reader.fail("duration", "expected more than 0")
-    requests = reader.requests(row)
-    namespace = reader.cell(row, "namespace") or NAMESPACE
-    pod_set = PodSet(
-        name="main",
-        count=reader.read_whole_number(row, "pods", least=1),
-        requests=requests,
-        topology=reader.topology(row),
-        namespace=namespace,
-        shape=guaranteed(requests),
-    )
-    return SimulatedJob(
-        name=reader.cell(row, "name") or name,
-        arrival=arrival,
-        duration=duration,
-        pod_sets=(pod_set,),
-        priority=reader.read_whole_number(row, "priority", least=None, default=0),
-        namespace=namespace,
-        queue=reader.cell(row, "queue") or QUEUE,
-    )
 
 
 def write(jobs: Iterable[SimulatedJob], stream: TextIO) -> None:

@@ -74,7 +74,16 @@ class LevelChoice(msgspec.Struct):
 def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None = None) -> LevelChoice:
     """The topology that ``text`` means on these nodes. Raises Failure that says what they carry instead."""
     check(text)
-    looked_at = _looked_at(nodes, group)
+    if not nodes:
+        raise Failure("--topology: there is no node to read labels from")
+    if group:
+        inside = [node for node in nodes if group.items() <= node.labels.items()]
+        if not inside:
+            wanted = ", ".join(f"{key}={value}" for key, value in group.items())
+            raise Failure(f"--nodes {wanted}: no node has these labels")
+        looked_at = inside
+    else:
+        looked_at = [node for node in nodes if node.accelerators] or list(nodes)
     source = next((one for one in known.SOURCES if one.word == text), None)
     if text == known.AUTO:
         found = _automatic(looked_at)
@@ -130,18 +139,6 @@ def check(text: str) -> None:
 
 def _keys(text: str) -> list[str]:
     return [key.strip() for key in text.split(",")]
-
-
-def _looked_at(nodes: Sequence[Labelled], group: Mapping[str, str] | None) -> list[Labelled]:
-    if not nodes:
-        raise Failure("--topology: there is no node to read labels from")
-    if group:
-        inside = [node for node in nodes if group.items() <= node.labels.items()]
-        if not inside:
-            wanted = ", ".join(f"{key}={value}" for key, value in group.items())
-            raise Failure(f"--nodes {wanted}: no node has these labels")
-        return inside
-    return [node for node in nodes if node.accelerators] or list(nodes)
 
 
 def _automatic(nodes: Sequence[Labelled]) -> LevelChoice:

@@ -5,7 +5,7 @@ rack has a node too few, and the other one too many; or there is a rack of one n
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -49,7 +49,26 @@ def odd_one(nodes: Iterable[Labelled], keys: Sequence[str]) -> Odd | None:
         domains = _domains(nodes, keys[:depth])
         usual = Counter(map(len, domains.values())).most_common(1)[0][0] if domains else 0
         if usual > 1:  # else each node is a domain of its own
-            return _odd_at_level(domains, keys, usual)
+            other = {path: len(names) for path, names in domains.items() if len(names) != usual}
+            # One wrong label changes exactly two domains. More that differ are how the cluster is built.
+            if len(other) != 2 or len(domains) - 2 < LEAST_SAME:
+                return None
+            (there, many), (here, few) = sorted(other.items(), key=lambda one: one[1], reverse=True)
+            if few == 1 and many == usual - 1 and many > 1:
+                here, few, there, many = there, many, here, few  # a domain of one stranger alone
+            elif (few, many) != (usual - 1, usual + 1):
+                return None
+            differ = [at for at, (one, two) in enumerate(zip(here, there, strict=True)) if one != two]
+            # A path that differs in two levels takes two wrong labels: then it is no slip.
+            if len(differ) != 1:
+                return None
+            suspects = domains[there]
+            if many > 1:
+                # The one whose name goes with those where it belongs (``b1-r1-h3``), else all of them.
+                stems = {name.rstrip(DIGITS) for name in domains[here]}
+                alike = [name for name in suspects if name.rstrip(DIGITS) in stems]
+                suspects = alike if len(alike) == 1 else suspects
+            return Odd(tuple(suspects), keys[differ[0]], here, there, (few, many, usual))
     return None
 
 
@@ -87,28 +106,3 @@ def _domains(nodes: Iterable[Labelled], keys: Sequence[str]) -> dict[Path, list[
         if all(path):
             found[path].append(node.name)
     return found
-
-
-def _odd_at_level(domains: Mapping[Path, Sequence[str]], keys: Sequence[str], usual: int) -> Odd | None:
-    other = {path: len(names) for path, names in domains.items() if len(names) != usual}
-    # One wrong label changes exactly two domains. More that differ are how the cluster is built.
-    if len(other) != 2 or len(domains) - 2 < LEAST_SAME:
-        return None
-    (there, many), (here, few) = sorted(other.items(), key=lambda one: one[1], reverse=True)
-    if few == 1 and many == usual - 1 and many > 1:
-        here, few, there, many = there, many, here, few  # a domain of one stranger alone
-    elif (few, many) != (usual - 1, usual + 1):
-        return None
-    differ = [at for at, (one, two) in enumerate(zip(here, there, strict=True)) if one != two]
-    # A path that differs in two levels takes two wrong labels: then it is no slip.
-    if len(differ) != 1:
-        return None
-    suspects = _strangers(domains[there], domains[here]) if many > 1 else domains[there]
-    return Odd(tuple(suspects), keys[differ[0]], here, there, (few, many, usual))
-
-
-def _strangers(there: Sequence[str], here: Sequence[str]) -> Sequence[str]:
-    """Of these nodes the one whose name goes with those where it belongs (``b1-r1-h3``), else all of them."""
-    stems = {name.rstrip(DIGITS) for name in here}
-    alike = [name for name in there if name.rstrip(DIGITS) in stems]
-    return alike if len(alike) == 1 else there

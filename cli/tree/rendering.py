@@ -24,18 +24,19 @@ def render(found: TreeReport, *, wide: bool = False) -> RenderableType:
     # An output that is not UTF-8 cannot carry box characters: writing one would raise.
     utf = stdout().encoding.lower().startswith("utf")
     for view in found.flavors:
-        parts += [_head(view), _table(view, wide=wide, utf=utf), *_notes(view, wide=wide), Text("")]
+        top = view.tree
+        free = ", ".join(f"{_amount(name, amount.free)} {name}" for name, amount in top.resources.items())
+        parts += [
+            Text.assemble((f"Flavor {view.name}", "bold"), f"  {top.nodes} nodes, free: {free or 'nothing'}"),
+            _table(view, wide=wide, utf=utf),
+            *_notes(view, wide=wide),
+            Text(""),
+        ]
     if found.outside:
         parts.append(Text(f"{found.outside} nodes are in no flavor with a topology: nothing is placed on them", "dim"))
     elif parts:
         parts.pop()
     return Group(*parts)
-
-
-def _head(view: FlavorView) -> Text:
-    top = view.tree
-    free = ", ".join(f"{_amount(name, amount.free)} {name}" for name, amount in top.resources.items())
-    return Text.assemble((f"Flavor {view.name}", "bold"), f"  {top.nodes} nodes, free: {free or 'nothing'}")
 
 
 def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
@@ -47,22 +48,30 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
     table = plain_table(names, ">NODES", ">OUT", ">IDLE", *amounts, *starts, *["HELD BY"] * tenants)
     table.columns[0].no_wrap = True
     for label, domain, alike in _rows(view.tree, fold=not wide, utf=utf):
-        cells = [str(domain.nodes * alike), _out(domain, alike), str(domain.idle * alike)]
-        for free, used, have in _amounts(domain, alike):
+        # Nodes that take nothing now.
+        parts = ((domain.not_ready, "not ready"), (domain.cordoned, "cordoned"))
+        cells = [
+            str(domain.nodes * alike),
+            ", ".join(f"{count * alike} {word}" for count, word in parts if count),
+            str(domain.idle * alike),
+        ]
+        for name, amount in (*domain.resources.items(), *domain.devices.items()):
+            free, have = (_amount(name, part, alike) for part in (amount.free, amount.allocatable))
+            used = _amount(name, amount.used, alike, up=True)
             cells += (free, used, have) if wide else (f"{free}/{have}",)
         if view.tree.starts:
             cells.append("/".join(str(count * alike) for count in domain.starts.values()))
         if tenants:
             cells.append(_name_tenants(domain.tenants, alike, wide=wide))
-        table.add_row(label, *cells, style=_style(domain, view.resource))
+        main = domain.resources.get(view.resource)
+        if domain.not_ready + domain.cordoned == domain.nodes:
+            style = "dim"
+        elif domain.not_ready:
+            style = "yellow"
+        else:
+            style = "green" if main is not None and main.free == main.allocatable != "0" else ""
+        table.add_row(label, *cells, style=style)
     return table
-
-
-def _amounts(domain: DomainView, times: int) -> Iterator[tuple[str, str, str]]:
-    """(free, used, all) of each resource, and of devices by class."""
-    for name, amount in (*domain.resources.items(), *domain.devices.items()):
-        free, have = (_amount(name, part, times) for part in (amount.free, amount.allocatable))
-        yield free, _amount(name, amount.used, times, up=True), have
 
 
 def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
@@ -107,21 +116,6 @@ def _numbers(domain: DomainView) -> tuple[object, ...]:
         domain.devices,
         domain.tenants,
     )
-
-
-def _out(domain: DomainView, alike: int) -> str:
-    """Nodes that take nothing now: not ready, and cordoned."""
-    parts = ((domain.not_ready, "not ready"), (domain.cordoned, "cordoned"))
-    return ", ".join(f"{count * alike} {word}" for count, word in parts if count)
-
-
-def _style(domain: DomainView, resource: str) -> str:
-    amount = domain.resources.get(resource)
-    if domain.not_ready + domain.cordoned == domain.nodes:
-        return "dim"
-    if domain.not_ready:
-        return "yellow"
-    return "green" if amount is not None and amount.free == amount.allocatable != "0" else ""
 
 
 def _any_tenants(domain: DomainView) -> bool:

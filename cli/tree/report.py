@@ -1,6 +1,6 @@
 """The topology domains of a cluster, what they have, and what is free in them: `TreeReport`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -112,26 +112,35 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
         known = ", ".join(sorted(state.flavors))
         raise Failure(f"--flavor {wish.flavor}: there is no such ResourceFlavor with a topology; there is {known}")
     names = [wish.flavor] if wish.flavor else sorted(state.flavors)
-    asks = _asks_by_class(state, wish.resources)
+    # What pods ask for that claim one device of a DeviceClass, for each that was asked for or is worth telling.
+    ledger, found = state.cluster.devices, class_asks(state)
+    kept = {
+        name: ask
+        for name, ask in found.items()
+        if not wish.resources or any(name.endswith(text) for text in wish.resources)
+    }
+    # Counted as if nobody held any: a class whose devices are all taken is worth telling.
+    asks = {
+        name: ask for name, ask in kept.items() if ledger.count_if_unclaimed(ask).any() and not ledger.is_uncounted(ask)
+    }
     resources = _resources(state, wish.resources, asks)
     trees = [tree for name in names if (tree := state.tree(name)) is not None and _has_level(tree, wish)]
     if not trees:
-        _fail(state, names, wish)
+        levels = {name: state.flavors[name].levels for name in names}
+        if wish.level and all(_level(found, wish.level) is None for found in levels.values()):
+            there = "; ".join(f"flavor {name} has {', '.join(found)}" for name, found in levels.items())
+            raise Failure(f"--level {wish.level}: there is no such level; {there}")
+        tops = [one.path(0, at)[0] for name in names if (one := state.tree(name)) for at in range(one.count_domains(0))]
+        there = ", ".join(tops[:8]) + (", ..." if len(tops) > len(tops[:8]) else "")
+        raise Failure(
+            f"there is no domain {'/'.join(wish.under)}: give one value a level, the widest first; the widest are "
+            f"{there or 'none'}"
+        )
     # Of all flavors, also the ones that are not shown: a node of another flavor is not outside.
     placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
     views = tuple(_flavor(cache, tree, wish, resources, asks) for tree in trees)
     lacking = {name for view in views for name in view.lacking}
     return TreeReport(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
-
-
-def _asks_by_class(state: ClusterState, wanted: Sequence[str]) -> dict[str, DeviceAsk]:
-    """What pods ask for that claim one device of a DeviceClass, for each that was asked for or is worth telling."""
-    ledger, found = state.cluster.devices, class_asks(state)
-    kept = {name: ask for name, ask in found.items() if not wanted or any(name.endswith(text) for text in wanted)}
-    # Counted as if nobody held any: a class whose devices are all taken is worth telling.
-    return {
-        name: ask for name, ask in kept.items() if ledger.count_if_unclaimed(ask).any() and not ledger.is_uncounted(ask)
-    }
 
 
 def _resources(state: ClusterState, wanted: Sequence[str], asks: Mapping[str, DeviceAsk]) -> tuple[str, ...]:
@@ -170,20 +179,6 @@ def _has_level(tree: Tree, wish: TreeWish) -> bool:
         return True
     rank = len(wish.under) - 1
     return rank < len(tree.flavor.levels) and tree.find(rank, wish.under) is not None
-
-
-def _fail(state: ClusterState, names: Sequence[str], wish: TreeWish) -> None:
-    """Raises Failure: which of the wishes nobody meets."""
-    levels = {name: state.flavors[name].levels for name in names}
-    if wish.level and all(_level(found, wish.level) is None for found in levels.values()):
-        known = "; ".join(f"flavor {name} has {', '.join(found)}" for name, found in levels.items())
-        raise Failure(f"--level {wish.level}: there is no such level; {known}")
-    tops = [tree.path(0, at)[0] for name in names if (tree := state.tree(name)) for at in range(tree.count_domains(0))]
-    known = ", ".join(tops[:8]) + (", ..." if len(tops) > len(tops[:8]) else "")
-    raise Failure(
-        f"there is no domain {'/'.join(wish.under)}: give one value a level, the widest first; the widest are "
-        f"{known or 'none'}"
-    )
 
 
 class _Columns(msgspec.Struct, frozen=True):
@@ -270,6 +265,11 @@ class _Teller:
     def view_of_domain(self, rank: int = WHOLE, at: int = 0) -> DomainView:
         """One domain with those below it."""
         tree, columns = self._tree, self._columns[rank]
+        below = range(0)
+        if rank != self.deepest and rank == WHOLE:
+            below = range(tree.count_domains(0))
+        elif rank != self.deepest:
+            below = range(int(tree.children[rank][at]), int(tree.children[rank][at + 1]))
         amounts = {
             name: Amount(*(format_quantity(name, numbers[at]) for numbers in found))
             for name, found in columns.amounts.items()
@@ -289,17 +289,8 @@ class _Teller:
             },
             # Only in the narrowest domains: wider ones would repeat them.
             tenants=self._tenants(rank, at) if self._wish.tenants and rank == self.deepest else (),
-            domains=tuple(self.view_of_domain(rank + 1, below) for below in self._domains_below(rank, at)),
+            domains=tuple(self.view_of_domain(rank + 1, each) for each in below),
         )
-
-    def _domains_below(self, rank: int, at: int) -> Iterator[int]:
-        tree = self._tree
-        if rank == self.deepest:
-            return
-        if rank == WHOLE:
-            yield from range(tree.count_domains(0))
-        else:
-            yield from range(int(tree.children[rank][at]), int(tree.children[rank][at + 1]))
 
     def _tenants(self, rank: int, at: int) -> tuple[Tenant, ...]:
         bounds = self._tree.bounds[rank]
@@ -308,19 +299,26 @@ class _Teller:
         pods = {
             key(pod): (name, held.devices_of_pod(pod)) for name in names for pod in self._cache.stores.pods_on(name)
         }
-        return tuple(
-            Tenant(
-                one.name,
-                one.namespace,
-                one.workload,
-                one.priority,
-                one.pods,
-                one.slots,
-                {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount},
-                _by_node([pods[pod] for pod in sorted(one.keys) if pod in pods]),
+        tenants = []
+        for one in holders(self._cache, names):
+            amounts = {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount}
+            by_node: dict[str, Names] = {}
+            for node, devices in [pods[pod] for pod in sorted(one.keys) if pod in pods]:
+                if devices:
+                    by_node[node] = (*by_node.get(node, ()), *devices)
+            tenants.append(
+                Tenant(
+                    one.name,
+                    one.namespace,
+                    one.workload,
+                    one.priority,
+                    one.pods,
+                    one.slots,
+                    amounts,
+                    dict(sorted(by_node.items())),
+                )
             )
-            for one in holders(self._cache, names)
-        )
+        return tuple(tenants)
 
     def nodes_outside(self) -> tuple[str, ...]:
         """Nodes that the flavor selects without a place in the tree."""
@@ -334,14 +332,6 @@ class _Teller:
             Whole(level, self._tree.count_domains(rank), self.capacity.count_whole_domains(self.main, rank))
             for rank, level in enumerate(levels)
         )
-
-
-def _by_node(pods: Iterable[tuple[str, Names]]) -> dict[str, Names]:
-    found: dict[str, Names] = {}
-    for node, devices in pods:
-        if devices:
-            found[node] = (*found.get(node, ()), *devices)
-    return dict(sorted(found.items()))
 
 
 def _flavor(

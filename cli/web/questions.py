@@ -4,7 +4,7 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import yaml
@@ -116,12 +116,16 @@ class ClusterQuestions:
         _check(text, namespace)
         dump, _ = self._reading()
         try:
-            found = _manifests(text)
+            with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+                # As a file, so that it is read by exactly the code that reads the command line's.
+                path = Path(folder) / "manifest"
+                path.write_text(text, encoding="utf-8")
+                found = read_manifests([str(path)])[0]
             answers = place_report(
                 self._cache(dump), found, namespace, self._clock.now(), require_queue=self._settings.require_queue
             )
         except Failure as failure:
-            raise QuestionError(_in_words(failure)) from None
+            raise QuestionError(re.sub(rf"\S*{PREFIX}\S*/manifest", "the manifest", str(failure))) from None
         return {"answers": [_placed(one, sight) for one in msgspec.to_builtins(answers)]}
 
     def _cache(self, dump: Dump) -> Cache:
@@ -137,20 +141,6 @@ class ClusterQuestions:
             rules=queue_rules(self._settings),
             now=self._clock.now(),
         )
-
-
-def _manifests(text: str) -> list[Any]:
-    """What can be placed in a text. Raises Failure."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        # As a file, so that it is read by exactly the code that reads the command line's.
-        path = Path(folder) / "manifest"
-        path.write_text(text, encoding="utf-8")
-        return read_manifests([str(path)])[0]
-
-
-def _in_words(failure: Failure) -> str:
-    """What is wrong with a manifest, without where it was put for reading."""
-    return re.sub(rf"\S*{PREFIX}\S*/manifest", "the manifest", str(failure))
 
 
 def _check(text: str, namespace: str) -> None:
@@ -172,20 +162,16 @@ def _check(text: str, namespace: str) -> None:
                 raise QuestionError(f"too much for one question: at most {MOST_EVENTS} keys, values and lists")
     except (yaml.YAMLError, RecursionError) as error:
         raise QuestionError(f"expected YAML or JSON: {str(error)[:400]}") from None
-    # On the text, as objects are built one a pod; a count that is too high refuses too much at worst.
-    if (pods := _count_pods_made(text)) > MOST_PODS:
-        raise QuestionError(f"{pods} pods are too many for one question here: at most {MOST_PODS}")
-
-
-def _count_pods_made(text: str) -> int:
-    """How many pods it makes at most: what multiplies is multiplied, of each document."""
-    made = 0
+    # On the text, as objects are built one a pod; a count that is too high refuses too much at worst: what multiplies
+    # is multiplied, of each document.
+    pods = 0
     for document in re.split(r"^---", text, flags=re.MULTILINE):
-        pods = 1
+        each = 1
         for pattern in _COUNTS.values():
-            pods *= max(1, sum(map(int, pattern.findall(document))))
-        made += pods
-    return made
+            each *= max(1, sum(map(int, pattern.findall(document))))
+        pods += each
+    if pods > MOST_PODS:
+        raise QuestionError(f"{pods} pods are too many for one question here: at most {MOST_PODS}")
 
 
 def _flavors(reading: live_queues.QueueReading, queue: Json | None) -> Collection[str] | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -126,11 +126,24 @@ async def serve_cluster(
         client = await stack.enter_async_context(await Client.connect(kubeconfig, context))
         live = Live(client, settings.keys, clock)
         # Before anything is served: informers would try again for ever, and a person would see an empty page.
-        await _may_read(client, live)
+        for informer in live.informers.every:
+            try:
+                await client.raw("GET", informer.resource.path(), params={"limit": "1"})
+            except Forbidden as error:
+                raise Failure(f"{error}. This command reads the whole cluster: {INSPECT}") from error
+            except NotFound as error:
+                raise not_installed() from error
         rights: Rights = KeyRights(wish.key) if wish.key else ReviewedRights(client, clock.monotonic)
         questions = ClusterQuestions(partial(reading, live), settings, clock)
         events = Events(client, clock.monotonic)
-        past = await _past(stack, wish, clock)
+        # The Prometheus that was named, where one was.
+        if not wish.prometheus:
+            past = None
+        else:
+            session = await stack.enter_async_context(
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=ssl.create_default_context()))
+            )
+            past = Prometheus(PrometheusApi(session, wish.prometheus, wish.labels), clock)
         ready = asyncio.Event()
         if wish.health_port is not None:
             own = settings.model_copy(update={"health_port": wish.health_port, "metrics_port": 0})
@@ -156,32 +169,18 @@ async def serve_cluster(
             return hub
 
         # Whichever ends first ends both: a feed that has failed must not leave a page that stands still.
-        await _until(stop(), live.run(opened))
-
-
-async def _past(stack: AsyncExitStack, wish: Wish, clock: Clock) -> Prometheus | None:
-    """The Prometheus that was named, where one was."""
-    if not wish.prometheus:
-        return None
-    session = await stack.enter_async_context(
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=ssl.create_default_context()))
-    )
-    return Prometheus(PrometheusApi(session, wish.prometheus, wish.labels), clock)
-
-
-async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:
-    """Do this until it ends or ``stop`` is set."""
-    tasks = [asyncio.ensure_future(work), asyncio.create_task(stop.wait())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if tasks[0].done():
-            tasks[0].result()
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        stopped = stop()
+        tasks = [asyncio.ensure_future(live.run(opened)), asyncio.create_task(stopped.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
@@ -196,17 +195,6 @@ def reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
     return dump, list(live.templates.store.values())
 
 
-async def _may_read(client: Client, live: Live) -> None:
-    """Say at once what may not be read, or is not there. Raises Failure, KubeError."""
-    for informer in live.informers.every:
-        try:
-            await client.raw("GET", informer.resource.path(), params={"limit": "1"})
-        except Forbidden as error:
-            raise Failure(f"{error}. This command reads the whole cluster: {INSPECT}") from error
-        except NotFound as error:
-            raise not_installed() from error
-
-
 async def _open(stack: AsyncExitStack, page: PageHandlers, wish: Wish, say: Say, clock: Clock) -> None:
     """Serve the page for as long as the stack is open."""
     names = frozenset({*LOCAL, *wish.names})
@@ -215,7 +203,16 @@ async def _open(stack: AsyncExitStack, page: PageHandlers, wish: Wish, say: Say,
     entrance = Entrance(runner)
     # Before it is opened: a port that is taken raises, and the runner has to be cleaned up all the same.
     stack.push_async_callback(entrance.close)
-    tls = await _tls(stack, wish, clock)
+    # Plain for a person at his own machine; else with the certificate of the files, or one that signs itself.
+    if wish.certificate is None:
+        # Plain only for a loopback address, as the command has made sure.
+        tls = None if wish.key else own_tls(clock.utc())
+    else:
+        renewed = ServerTls()
+        loaded = _load(renewed, wish.certificate, b"")
+        task = asyncio.create_task(_renew(renewed, wish.certificate, loaded))
+        stack.callback(task.cancel)
+        tls = renewed.context
     await entrance.open(wish.host, wish.port, tls)
     scheme = "https" if tls is not None else "http"
     host = f"[{wish.host}]" if ":" in wish.host else wish.host
@@ -223,18 +220,6 @@ async def _open(stack: AsyncExitStack, page: PageHandlers, wish: Wish, say: Say,
         say(f"{scheme}://{host}:{entrance.port}/#key={wish.key}")
     else:
         log.info("serving", port=entrance.port, names=sorted(names))
-
-
-async def _tls(stack: AsyncExitStack, wish: Wish, clock: Clock) -> ssl.SSLContext | None:
-    """Plain for a person at his own machine; else with the certificate of the files, or one that signs itself."""
-    if wish.certificate is None:
-        # Plain only for a loopback address, as the command has made sure.
-        return None if wish.key else own_tls(clock.utc())
-    tls = ServerTls()
-    loaded = _load(tls, wish.certificate, b"")
-    task = asyncio.create_task(_renew(tls, wish.certificate, loaded))
-    stack.callback(task.cancel)
-    return tls.context
 
 
 def _load(tls: ServerTls, certificate: tuple[Path, Path], before: bytes) -> bytes:

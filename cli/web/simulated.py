@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from cli.output import Failure, stderr
-from engine.model import Pod
 from engine.quantity import format_quantity
 from simulator.results import Result
 from simulator.run import Simulation
@@ -43,55 +42,53 @@ class Recording:
         # Checked before the board is brought up to date, which walks through all jobs and pods.
         if film.full or (film.times and simulation.now < film.times[-1] + self._step):
             return
-        _show(film.board, simulation)
+        # Who has what now, and who waits; what was told before and is no more is gone.
+        board = film.board
+        pods, holders = dict[str, BoundPod](), dict[str, HolderFacts]()
+        ours = set[str]()
+        for track in simulation.tracks.values():
+            # Neither those that are over nor those that nobody knows of yet; the track of a job exists from the
+            # beginning.
+            if track.where is None and (track.end is not None or track.job.arrival > simulation.now):
+                continue
+            holders[track.job.key] = _holder(track, board.resource, simulation)
+            for pod in _pods_of_track(track, board.resource):
+                pods[pod.key] = pod
+            ours.update(key for key, _, _ in track.where.pods) if track.where is not None else None
+        for key, found in simulation.site.state.pods.items():
+            if key not in ours and found.claim is None:
+                namespace, _, name = found.key.partition("/")
+                amount = amount_of(board.resource, found.requests)
+                whose = f"{namespace}/Pod/{name}"
+                pods[found.key] = BoundPod(
+                    found.key, whose, ("Pod", name), found.node, amount, None, "Running", gated=False
+                )
+        # First what is gone: a holder loses its number only once all its pods are away.
+        for key in board.pods.keys() - pods.keys():
+            board.hide_pod(key)
+        for key in board.holders.keys() - holders.keys():
+            board.remove_holder(key)
+        for holder in holders.values():
+            board.set_holder(holder)
+        for pod in pods.values():
+            board.set_pod(pod)
         film.take_moment(simulation.now)
 
     def _begin(self, simulation: Simulation) -> Film:
         board = Board(measured(simulation.site.state))
-        _show_hosts(board, simulation)
+        state = simulation.site.state
+        for flavor in state.flavors.values():
+            board.show_flavor(flavor)
+        for name, node in state.nodes.items():
+            off = HostState.CORDONED if node.unschedulable else HostState.READY
+            amount = amount_of(board.resource, node.allocatable)
+            board.set_host(node, Host(name, amount, off if node.ready else HostState.NOT_READY))
         self.film = Film(board, self._name)
         self.queues = {"queues": list(_queues(simulation))}
         window = max((track.job.arrival for track in simulation.tracks.values()), default=0.0)
         self.first = window / 2 if self._half else self.first
         self._step = max(1.0, window / MOMENTS)
         return self.film
-
-
-def _show_hosts(board: Board, simulation: Simulation) -> None:
-    state = simulation.site.state
-    for flavor in state.flavors.values():
-        board.show_flavor(flavor)
-    for name, node in state.nodes.items():
-        off = HostState.CORDONED if node.unschedulable else HostState.READY
-        amount = amount_of(board.resource, node.allocatable)
-        board.set_host(node, Host(name, amount, off if node.ready else HostState.NOT_READY))
-
-
-def _show(board: Board, simulation: Simulation) -> None:
-    """Who has what now, and who waits; what was told before and is no more is gone."""
-    pods, holders = dict[str, BoundPod](), dict[str, HolderFacts]()
-    ours = set[str]()
-    for track in simulation.tracks.values():
-        # Neither those that are over nor those that nobody knows of yet; the track of a job exists from the beginning.
-        if track.where is None and (track.end is not None or track.job.arrival > simulation.now):
-            continue
-        holders[track.job.key] = _holder(track, board.resource, simulation)
-        for pod in _pods_of_track(track, board.resource):
-            pods[pod.key] = pod
-        ours.update(key for key, _, _ in track.where.pods) if track.where is not None else None
-    for key, found in simulation.site.state.pods.items():
-        if key not in ours and found.claim is None:
-            other = _other(found, board.resource)
-            pods[other.key] = other
-    # First what is gone: a holder loses its number only once all its pods are away.
-    for key in board.pods.keys() - pods.keys():
-        board.hide_pod(key)
-    for key in board.holders.keys() - holders.keys():
-        board.remove_holder(key)
-    for holder in holders.values():
-        board.set_holder(holder)
-    for pod in pods.values():
-        board.set_pod(pod)
 
 
 def _queues(simulation: Simulation) -> Iterator[dict[str, Any]]:
@@ -172,12 +169,6 @@ def _pods_of_track(track: Track, resource: str) -> Iterator[BoundPod]:
             phase="Terminating" if track.leaving else "Running" if taken else "Pending",
             gated=False,
         )
-
-
-def _other(pod: Pod, resource: str) -> BoundPod:
-    namespace, _, name = pod.key.partition("/")
-    amount = amount_of(resource, pod.requests)
-    return BoundPod(pod.key, f"{namespace}/Pod/{name}", ("Pod", name), pod.node, amount, None, "Running", gated=False)
 
 
 def curves(result: Result) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from cli.whatif.machines import from_state, kubelet_of
 from cli.whatif.machines import pod_shape as shape_of
 from cli.whatif.nrt import doubt, from_nrt
 from cli.whatif.output import CaseFile, Cell, Compare, EqualCounts, LinesFormat, LinesOutput, answer_cases
-from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.admit import admit, hangs
 from engine.kubelet.devices.links import bits
 from engine.kubelet.machine import Layout, PodShape, State
@@ -149,6 +148,14 @@ def answer(case: AdmitCase, source: PredictionSource) -> AdmitAnswer:
     def named(mask: int) -> tuple[int, ...]:
         return tuple(ids[zone] for zone in bits(mask))
 
+    # A kubelet merges every combination of hints; the engine's closed form does not, so it can tell in advance.
+    combinations = hangs(case.layout, case.pod) if admission.steps else 0
+    if combinations < A_SECOND * SLOW_SECONDS:
+        slow = ""
+    else:
+        slow = (
+            f"to merge {combinations} combinations of hints takes this kubelet about {combinations // A_SECOND} seconds"
+        )
     return AdmitAnswer(
         id=case.id,
         admitted=admission.admitted,
@@ -161,16 +168,8 @@ def answer(case: AdmitCase, source: PredictionSource) -> AdmitAnswer:
         from_=source,
         devices=chosen(case.layout, admission, case.device_ids),
         message=admission.message,
-        warning=_slow(case, admission),
+        warning=slow,
     )
-
-
-def _slow(case: AdmitCase, admission: AdmissionOutcome) -> str:
-    # A kubelet merges every combination of hints; the engine's closed form does not, so it can tell in advance.
-    combinations = hangs(case.layout, case.pod) if admission.steps else 0
-    if combinations < A_SECOND * SLOW_SECONDS:
-        return ""
-    return f"to merge {combinations} combinations of hints takes this kubelet about {combinations // A_SECOND} seconds"
 
 
 class Agreement(EqualCounts):

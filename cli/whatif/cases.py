@@ -214,40 +214,43 @@ def decode_case(line: bytes) -> Case:
         ValueError: (msgspec's errors are ones) with the field and what was expected there.
     """
     form = _cases.decode(line)
-    _check_levels(form.levels)
+    _check_unique("levels", form.levels)
+    if HOSTNAME_LABEL in form.levels[:-1]:
+        raise ValueError(f"levels: {HOSTNAME_LABEL} can only be the last level")
     _check_unique("nodes", [node.name for node in form.nodes])
-    requests = _decode_request(form.request)
-    _check_unique("request.podSets", [request.name for request in requests])
-    return Case(
-        id=form.id,
-        levels=form.levels,
-        nodes=tuple(_node(node, f"nodes[{index}]") for index, node in enumerate(form.nodes)),
-        used={node.name: _amounts(node.used, f"nodes[{index}].used") for index, node in enumerate(form.nodes)},
-        pod_sets=tuple(_pod_set(request, form.levels) for request in requests),
-        peer_fits=form.fits,
-        peer_slices=form.slices,
-    )
-
-
-def _decode_request(raw: msgspec.Raw) -> tuple[PodSetForm, ...]:
-    """The request is one pod set, or an object with ``podSets``."""
+    # The request is one pod set, or an object with ``podSets``.
     try:
-        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        fields = msgspec.json.decode(form.request, type=dict[str, msgspec.Raw])
         if "podSets" in fields:
-            return msgspec.json.decode(raw, type=PodSetsForm).pod_sets
-        return (msgspec.json.decode(raw, type=PodSetForm),)
+            requests = msgspec.json.decode(form.request, type=PodSetsForm).pod_sets
+        else:
+            requests = (msgspec.json.decode(form.request, type=PodSetForm),)
     except msgspec.ValidationError as error:
         message = str(error)
         if "`$" in message:
             # The part was decoded by itself, so its paths begin at its own root.
             raise ValueError(message.replace("`$", "`$.request", 1)) from error
         raise ValueError(f"{message} - at `$.request`") from error
-
-
-def _check_levels(levels: tuple[str, ...]) -> None:
-    _check_unique("levels", levels)
-    if HOSTNAME_LABEL in levels[:-1]:
-        raise ValueError(f"levels: {HOSTNAME_LABEL} can only be the last level")
+    _check_unique("request.podSets", [request.name for request in requests])
+    return Case(
+        id=form.id,
+        levels=form.levels,
+        nodes=tuple(
+            Node(
+                name=node.name,
+                labels=node.labels,
+                allocatable=_amounts(node.allocatable, f"nodes[{index}].allocatable"),
+                taints=node.taints,
+                unschedulable=node.unschedulable,
+                ready=node.ready,
+            )
+            for index, node in enumerate(form.nodes)
+        ),
+        used={node.name: _amounts(node.used, f"nodes[{index}].used") for index, node in enumerate(form.nodes)},
+        pod_sets=tuple(_pod_set(request, form.levels) for request in requests),
+        peer_fits=form.fits,
+        peer_slices=form.slices,
+    )
 
 
 def _check_unique(field: str, names: list[str] | tuple[str, ...]) -> None:
@@ -256,33 +259,21 @@ def _check_unique(field: str, names: list[str] | tuple[str, ...]) -> None:
         raise ValueError(f"{field}: {repeated[0]!r} is there more than once")
 
 
-def _node(form: NodeForm, field: str) -> Node:
-    return Node(
-        name=form.name,
-        labels=form.labels,
-        allocatable=_amounts(form.allocatable, f"{field}.allocatable"),
-        taints=form.taints,
-        unschedulable=form.unschedulable,
-        ready=form.ready,
-    )
-
-
 def _amounts(quantities: Quantities, field: str) -> Amounts:
     """Integers are the engine's units already; strings are Kubernetes quantities."""
-    return {resource: _amount(resource, value, f"{field}[{resource!r}]") for resource, value in quantities.items()}
-
-
-def _amount(resource: str, value: float | str, field: str) -> int:
-    # 1.5 could mean milli-CPUs or CPUs: as text it is a quantity, as a number an integer of units.
-    if isinstance(value, float):
-        raise ValueError(f"{field}: expected an integer or a quantity in quotes, got {value}")  # noqa: TRY004
-    try:
-        amount = quantity.parse(resource, value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"{field}: {error}") from error
-    if not 0 <= amount <= MOST:
-        raise ValueError(f"{field}: expected 0 to {MOST}, got {value}")
-    return amount
+    amounts: Amounts = {}
+    for resource, value in quantities.items():
+        at = f"{field}[{resource!r}]"
+        # 1.5 could mean milli-CPUs or CPUs: as text it is a quantity, as a number an integer of units.
+        if isinstance(value, float):
+            raise ValueError(f"{at}: expected an integer or a quantity in quotes, got {value}")  # noqa: TRY004
+        try:
+            amounts[resource] = quantity.parse(resource, value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise ValueError(f"{at}: {error}") from error
+        if not 0 <= amounts[resource] <= MOST:
+            raise ValueError(f"{at}: expected 0 to {MOST}, got {value}")
+    return amounts
 
 
 def _pod_set(form: PodSetForm, levels: tuple[str, ...]) -> PodSet:
@@ -290,36 +281,34 @@ def _pod_set(form: PodSetForm, levels: tuple[str, ...]) -> PodSet:
     if PODS in form.per_pod:
         raise ValueError(f"{field}.perPod: leave {PODS} out, every pod takes one")
     requests = _amounts(form.per_pod, f"{field}.perPod")
+    # A pod with one container where it asks for XPUs, for their rules hold for each; None otherwise.
+    if RESOURCE not in requests:
+        shape = None
+    else:
+        shape = PodShape(
+            containers=(Container(name="main", limits=tuple(sorted(requests.items()))),), qos=Qos.BURSTABLE
+        )
+    if form.mode is LevelMode.UNCONSTRAINED:
+        if form.level is not None:
+            raise ValueError(f"{field}.level: {form.mode} has no level, but it is {form.level!r}")
+        topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
+    else:
+        level = levels[-1] if form.mode is LevelMode.PREFERRED and form.level == "auto" else form.level
+        if level not in levels:
+            given = "is missing, expected one of" if level is None else f"{level!r} is none of"
+            raise ValueError(f"{field}.level: {given} the levels {', '.join(levels)}")
+        policy = Policy.REQUIRED if form.mode is LevelMode.REQUIRED else Policy.PREFERRED
+        topology = TopologyRequest(policy=policy, level=level)
     return PodSet(
         name=form.name,
         count=form.count,
         requests=requests,
-        shape=_shape(requests),
-        topology=_topology(form, levels, field),
+        shape=shape,
+        topology=topology,
         node_selector=form.node_selector,
         tolerations=form.tolerations,
         group=form.group,
     )
-
-
-def _shape(requests: Amounts) -> PodShape | None:
-    """A pod with one container where it asks for XPUs, for their rules hold for each; None otherwise."""
-    if RESOURCE not in requests:
-        return None
-    return PodShape(containers=(Container(name="main", limits=tuple(sorted(requests.items()))),), qos=Qos.BURSTABLE)
-
-
-def _topology(form: PodSetForm, levels: tuple[str, ...], field: str) -> TopologyRequest:
-    if form.mode is LevelMode.UNCONSTRAINED:
-        if form.level is not None:
-            raise ValueError(f"{field}.level: {form.mode} has no level, but it is {form.level!r}")
-        return TopologyRequest(policy=Policy.UNCONSTRAINED)
-    level = levels[-1] if form.mode is LevelMode.PREFERRED and form.level == "auto" else form.level
-    if level not in levels:
-        given = "is missing, expected one of" if level is None else f"{level!r} is none of"
-        raise ValueError(f"{field}.level: {given} the levels {', '.join(levels)}")
-    policy = Policy.REQUIRED if form.mode is LevelMode.REQUIRED else Policy.PREFERRED
-    return TopologyRequest(policy=policy, level=level)
 
 
 def decide(case: Case, nodes_per_opened_domain: int = 0) -> Placement | Refusal:

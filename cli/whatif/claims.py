@@ -108,28 +108,24 @@ def command(
     def answer_case(case: ClaimsCase) -> ClaimsAnswer:
         pods, failed = _allocations(case, selectors)
         agreement.add(case, pods)
-        return _answer(case, pods, failed)
+        results = tuple(_show_devices(pod) for pod in pods)
+        counted = case.form.limit is not None
+        mappings = tuple(
+            MappingAnswer(container_name=one.container, request_name=one.request, resource_name=one.resource)
+            for one in case.extended.mappings
+        )
+        return ClaimsAnswer(
+            id=case.form.id,
+            results=results if counted else (results[0] if results else ()),
+            allocatable=msgspec.UNSET if counted else bool(results),
+            count=len(results) if counted else msgspec.UNSET,
+            reason=msgspec.UNSET if failed is None else str(failed.outcome),
+            message=msgspec.UNSET if failed is None else failed.message,
+            request_mappings=mappings or msgspec.UNSET,
+        )
 
     table = agreement.agreement_table if compare else None
     answer_cases(file, decode_claims, answer_case, output, HEADINGS, _row, done_word="allocated", compared=table)
-
-
-def _answer(case: ClaimsCase, pods: tuple[Allocation, ...], failed: Allocation | None) -> ClaimsAnswer:
-    results = tuple(_show_devices(pod) for pod in pods)
-    counted = case.form.limit is not None
-    mappings = tuple(
-        MappingAnswer(container_name=one.container, request_name=one.request, resource_name=one.resource)
-        for one in case.extended.mappings
-    )
-    return ClaimsAnswer(
-        id=case.form.id,
-        results=results if counted else (results[0] if results else ()),
-        allocatable=msgspec.UNSET if counted else bool(results),
-        count=len(results) if counted else msgspec.UNSET,
-        reason=msgspec.UNSET if failed is None else str(failed.outcome),
-        message=msgspec.UNSET if failed is None else failed.message,
-        request_mappings=mappings or msgspec.UNSET,
-    )
 
 
 def _allocations(case: ClaimsCase, selectors: Selectors) -> tuple[tuple[Allocation, ...], Allocation | None]:

@@ -14,7 +14,7 @@ from cli.whatif.cases import Case, CaseSlice, decide, decode_case
 from cli.whatif.compare import CaseComparison
 from cli.whatif.output import CaseFile, Cell, Compare, LinesFormat, LinesOutput, answer_cases
 from engine.cluster.levels import domain_in_words
-from engine.results import Placement, Refusal
+from engine.results import Refusal
 
 HEADINGS = ("Case", "Fits", "Where, or why not")
 
@@ -60,20 +60,16 @@ def answer(case: Case, nodes_per_opened_domain: int = 0) -> CaseAnswer:
     decision = decide(case, nodes_per_opened_domain)
     if isinstance(decision, Refusal):
         return CaseAnswer(id=case.id, fits=False, slices=(), reason=decision.reason, message=decision.message)
-    parts = _pod_set_answers(decision)
-    if len(parts) == 1:
-        return CaseAnswer(id=case.id, fits=True, slices=parts[0].slices, reason="")
-    return CaseAnswer(id=case.id, fits=True, slices=(), reason="", pod_sets=parts)
-
-
-def _pod_set_answers(placement: Placement) -> tuple[PodSetAnswer, ...]:
-    return tuple(
+    parts = tuple(
         PodSetAnswer(
             name=assignment.pod_set,
             slices=tuple(CaseSlice(values=part.values, count=part.count) for part in assignment.slices),
         )
-        for assignment in placement.assignments
+        for assignment in decision.assignments
     )
+    if len(parts) == 1:
+        return CaseAnswer(id=case.id, fits=True, slices=parts[0].slices, reason="")
+    return CaseAnswer(id=case.id, fits=True, slices=(), reason="", pod_sets=parts)
 
 
 @app.command()
@@ -112,15 +108,15 @@ def place(
 
 def _row(given: CaseAnswer) -> tuple[Cell, ...]:
     if given.fits:
-        return given.id, Text("yes", "green"), _domains_in_words(given)
+        # Pods a domain, one line a pod set.
+        parts = given.pod_sets or (PodSetAnswer(name="", slices=given.slices),)
+        return (
+            given.id,
+            Text("yes", "green"),
+            "\n".join(
+                (f"{part.name}: " if part.name else "")
+                + ", ".join(f"{piece.count} in {domain_in_words(piece.values)}" for piece in part.slices)
+                for part in parts
+            ),
+        )
     return given.id, Text("no", "yellow"), f"{given.reason}: {given.message}"
-
-
-def _domains_in_words(given: CaseAnswer) -> str:
-    """Pods a domain, one line a pod set."""
-    parts = given.pod_sets or (PodSetAnswer(name="", slices=given.slices),)
-    return "\n".join(
-        (f"{part.name}: " if part.name else "")
-        + ", ".join(f"{piece.count} in {domain_in_words(piece.values)}" for piece in part.slices)
-        for part in parts
-    )

@@ -116,38 +116,33 @@ def _rank(use: AssignmentUse, requested: int) -> tuple[int, ...]:
 
 def measure(case: Case, slices: Iterable[CaseSlice]) -> AssignmentUse | None:
     """What the slices use; None where one names no domain or holds more pods than its nodes take one by one."""
-    room = _room(case)
-    paths: set[Path] = set()
-    nodes = 0
-    for part in slices:
-        path = _full_path(room, part.values, len(case.levels))
-        if path is None or (used := _fewest_nodes(room[path], part.count)) is None:
-            return None
-        paths.add(path)
-        nodes += used
-    return AssignmentUse(tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(case.levels))), nodes)
-
-
-def _room(case: Case) -> dict[Path, list[int]]:
-    """For every domain of the last level, how many pods each of its nodes takes."""
+    # For every domain of the last level, how many pods each of its nodes takes.
     # Each pod takes one of the node's pods as well.
     requests = {**case.pod_sets[0].requests, PODS: 1}
     room: dict[Path, list[int]] = {}
     for node in case.nodes:
         if any(level not in node.labels for level in case.levels):
             continue
-        used = case.used[node.name]
-        takes = min((node.allocatable.get(key, 0) - used.get(key, 0)) // each for key, each in requests.items() if each)
+        taken = case.used[node.name]
+        takes = min(
+            (node.allocatable.get(key, 0) - taken.get(key, 0)) // each for key, each in requests.items() if each
+        )
         room.setdefault(tuple(node.labels[level] for level in case.levels), []).append(max(takes, 0))
-    return room
-
-
-def _full_path(room: dict[Path, list[int]], values: Path, levels: int) -> Path | None:
-    """All level values; where only the last one is given, it must name one domain."""
-    if len(values) == levels:
-        return values if values in room else None
-    named = [path for path in room if path[-1:] == values]
-    return named[0] if len(named) == 1 else None
+    paths: set[Path] = set()
+    nodes = 0
+    for part in slices:
+        values = part.values
+        # All level values; where only the last one is given, it must name one domain.
+        if len(values) == len(case.levels):
+            path = values if values in room else None
+        else:
+            named = [path for path in room if path[-1:] == values]
+            path = named[0] if len(named) == 1 else None
+        if path is None or (used := _fewest_nodes(room[path], part.count)) is None:
+            return None
+        paths.add(path)
+        nodes += used
+    return AssignmentUse(tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(case.levels))), nodes)
 
 
 def _fewest_nodes(room: list[int], count: int) -> int | None:

@@ -9,7 +9,7 @@ from engine.kubelet.admission import AdmissionOutcome
 from engine.kubelet.devices.links import LinkGraph, bits, from_words
 from engine.kubelet.devices.xpu import XpuBoard, board
 from engine.kubelet.machine import Layout
-from kube.links import XPU_RESOURCE, Matrix, parse_matrix
+from kube.links import XPU_RESOURCE, parse_matrix
 
 LinksForm = dict[str, str | tuple[tuple[int | str, ...], ...]]
 """By resource: what ``nvidia-smi topo -m`` prints, or a matrix of its words or of numbers of NVLinks."""
@@ -41,14 +41,12 @@ def _rules(layout: Layout, row: int, given: Any) -> LinkGraph | XpuBoard | None:
     count = len(zones) if layout.devices else sum(max(zone[row], 0) for zone in layout.capacity)
     if len(matrix.words) != count:
         raise ValueError(f"links: {resource}: a matrix of {len(matrix.words)} devices, the machine has {count}")
-    return from_words(matrix.words, zones=zones or _printed(layout, matrix))
-
-
-def _printed(layout: Layout, matrix: Matrix) -> tuple[int, ...]:
-    """The zone masks that the matrix came with; () where it has none."""
+    if zones:
+        return from_words(matrix.words, zones=zones)
+    # The zone masks that the matrix came with, where it has some.
     index = {zone.id: 1 << at for at, zone in enumerate(layout.zones)}
-    found = tuple(0 if zone is None else index.get(zone, 0) for zone in matrix.zones)
-    return found if any(found) else ()
+    printed = tuple(0 if zone is None else index.get(zone, 0) for zone in matrix.zones)
+    return from_words(matrix.words, zones=printed if any(printed) else ())
 
 
 def chosen(

@@ -6,7 +6,7 @@ Zones come in the order of their ids, devices in the order that is given.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from cli.whatif.forms import CellsForm, KubeletForm, MachineForm, PodForm, Quantity, StateForm, ZoneForm
+from cli.whatif.forms import KubeletForm, MachineForm, PodForm, Quantity, StateForm, ZoneForm
 from engine import quantity
 from engine.kubelet.machine import (
     CPU,
@@ -67,6 +67,9 @@ def kubelet_of(form: KubeletForm) -> Kubelet:
     version = _VERSION.match(form.version)
     if version is None:
         raise ValueError(f"kubelet.version: expected one such as 1.36, got {form.version!r}")
+    most_nodes = topology.get("max-allowable-numa-nodes", "8")
+    if not most_nodes.isdecimal():
+        raise ValueError(f"max-allowable-numa-nodes: expected a number, got {most_nodes!r}")
     return Kubelet(
         version=(int(version[1]), int(version[2])),
         policy=form.topology_manager_policy,
@@ -74,7 +77,7 @@ def kubelet_of(form: KubeletForm) -> Kubelet:
         static_cpu=form.cpu_manager_policy == "static",
         static_memory=form.memory_manager_policy == "Static",
         prefer_closest_numa_nodes=_is_option_set(topology, "prefer-closest-numa-nodes"),
-        max_allowable_numa_nodes=_read_option(topology, "max-allowable-numa-nodes", 8),
+        max_allowable_numa_nodes=int(most_nodes),
         full_pcpus_only=_is_option_set(cpu, "full-pcpus-only"),
         distribute_cpus_across_numa=_is_option_set(cpu, "distribute-cpus-across-numa"),
         distribute_cpus_across_cores=_is_option_set(cpu, "distribute-cpus-across-cores"),
@@ -86,13 +89,6 @@ def kubelet_of(form: KubeletForm) -> Kubelet:
 
 def _is_option_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "false") == "true"
-
-
-def _read_option(options: Mapping[str, str], name: str, default: int) -> int:
-    value = options.get(name, str(default))
-    if not value.isdecimal():
-        raise ValueError(f"{name}: expected a number, got {value!r}")
-    return int(value)
 
 
 def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> tuple[Layout, State]:
@@ -132,8 +128,23 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
     def installed_memory(zone: ZoneForm, resource: str) -> int:
         return zone.memory_bytes if resource == MEMORY else _huge(zone)
 
+    def free_memory(zone: ZoneForm, resource: str) -> int:
+        book = books.get(str(zone.id))
+        if book is None or resource not in book.resources:
+            return _allocatable_memory(zone, resource)
+        return book.resources[resource].free
+
     layout = Layout(
-        zones=tuple(_zone(zone, order) for zone in zones),
+        zones=tuple(
+            Zone(
+                id=zone.id,
+                socket=zone.socket,
+                distances=tuple(zone.distances[at] for at in order) if len(zone.distances) == len(order) else (),
+                cores=zone.cores,
+                uncore=zone.uncore or (),
+            )
+            for zone in zones
+        ),
         resources=resources,
         capacity=amounts(-1, [-1] * len(resources), installed_memory),
         allocatable=amounts(~reserved, healthy, _allocatable_memory),
@@ -142,32 +153,14 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
         reserved_cpus=reserved,
         exact=True,
     )
-    cells = tuple(_cells(books.get(str(zone.id)), index, at) for at, zone in enumerate(zones))
-    free = amounts(free_cpus, free_devices, lambda zone, resource: _free_memory(books, zone, resource))
-    return layout, State(free=free, cpus=free_cpus, devices=free_devices, memory=cells)
-
-
-def _zone(zone: ZoneForm, order: Sequence[int]) -> Zone:
-    return Zone(
-        id=zone.id,
-        socket=zone.socket,
-        distances=tuple(zone.distances[at] for at in order) if len(zone.distances) == len(order) else (),
-        cores=zone.cores,
-        uncore=zone.uncore or (),
+    cells = tuple(
+        MemoryCells(cells=1 << at)
+        if (book := books.get(str(zone.id))) is None
+        else MemoryCells(cells=mask_of(index, book.cells), assignments=book.assignments)
+        for at, zone in enumerate(zones)
     )
-
-
-def _cells(book: CellsForm | None, index: Mapping[int, int], zone: int) -> MemoryCells:
-    if book is None:
-        return MemoryCells(cells=1 << zone)
-    return MemoryCells(cells=mask_of(index, book.cells), assignments=book.assignments)
-
-
-def _free_memory(books: Mapping[str, CellsForm], zone: ZoneForm, resource: str) -> int:
-    book = books.get(str(zone.id))
-    if book is None or resource not in book.resources:
-        return _allocatable_memory(zone, resource)
-    return book.resources[resource].free
+    free = amounts(free_cpus, free_devices, free_memory)
+    return layout, State(free=free, cpus=free_cpus, devices=free_devices, memory=cells)
 
 
 def _check(machine: MachineForm) -> None:

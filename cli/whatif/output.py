@@ -129,7 +129,11 @@ def write(
     Where a comparison takes the place of the table (``compared``), only errors are told.
     """
     if output is LinesFormat.JSONL:
-        return _lines(answers)
+        failed = 0
+        for one in answers:
+            failed += isinstance(one, ErrorAnswer)
+            sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
+        return failed
     given = list(answers)
     errors = [one for one in given if isinstance(one, ErrorAnswer)]
     if output is LinesFormat.TABLE and compared:
@@ -138,14 +142,6 @@ def write(
     else:
         emit(given, OutputFormat(output), table=_table(headings, given, row))
     return len(errors)
-
-
-def _lines(answers: Iterable[object]) -> int:
-    failed = 0
-    for given in answers:
-        failed += isinstance(given, ErrorAnswer)
-        sys.stdout.write(msgspec.json.encode(given).decode() + "\n")
-    return failed
 
 
 def _table(

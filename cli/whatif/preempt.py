@@ -145,11 +145,27 @@ def answer(
     cluster: CaseCluster, roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: ChoiceRules
 ) -> PreemptAnswer:
     """The decision about one preemptor; ``live`` is the same cluster, full of workloads, and stays as it is."""
-    micros = _micros(roster, asked, rules)
+    # CPU time of one search: the median of a few, because a first one pays for cold caches.
+    with undisturbed(collect=False):
+        micros = median(
+            measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES)
+        )
     if asked.preemptor.qos is TopologyQos.BLIND:
         choice = find(roster, asked.preemptor, rules)  # the controller has no such preemptors
     else:
-        choice = _planned(roster, live, asked, rules)
+        decided = live.plan(None, asked.of, wish=asked.wish)
+        if decided is None:
+            choice = None
+        else:
+            live.withdraw(decided)
+            room, names = roster.rooms[node_of(decided)], set(victims_of(decided))
+            picked = tuple([at for at, victim in enumerate(room.victims) if victim.key in names])
+            assert room.layout is not None  # noqa: S101  (servers' insides are known)
+            given = admission_of(room.layout, state_without(room, picked), shape_of(asked.of, asked.wish))
+            victims, landing = tuple([room.victims[at] for at in picked]), landing_of(room.layout, given.zones)
+            cost = cost_of(victims)
+            score = rules.scoring.score(cost.total, landing)
+            choice = Choice(room.node, victims, cost, landing, freed_by(victims), score, given.devices, given.zones)
     if choice is None:
         text = "no permitted set of victims makes room on any node"
         return PreemptAnswer(
@@ -169,28 +185,6 @@ def answer(
         and choice.landing <= Landing.SOCKET,
         micros=micros,
     )
-
-
-def _micros(roster: Roster, asked: CaseRequest, rules: ChoiceRules) -> float:
-    """CPU time of one search: the median of a few, because a first one pays for cold caches."""
-    with undisturbed(collect=False):
-        return median(measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES))
-
-
-def _planned(roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: ChoiceRules) -> Choice | None:
-    """What the controller's cycle decides, and what the kubelet gives the pod once the victims are gone."""
-    decided = live.plan(None, asked.of, wish=asked.wish)
-    if decided is None:
-        return None
-    live.withdraw(decided)
-    room, names = roster.rooms[node_of(decided)], set(victims_of(decided))
-    picked = tuple([at for at, victim in enumerate(room.victims) if victim.key in names])
-    assert room.layout is not None  # noqa: S101  (servers' insides are known)
-    given = admission_of(room.layout, state_without(room, picked), shape_of(asked.of, asked.wish))
-    victims, landing = tuple([room.victims[at] for at in picked]), landing_of(room.layout, given.zones)
-    cost = cost_of(victims)
-    score = rules.scoring.score(cost.total, landing)
-    return Choice(room.node, victims, cost, landing, freed_by(victims), score, given.devices, given.zones)
 
 
 def _row(one: PreemptAnswer) -> tuple[Cell, ...]:
