@@ -78,7 +78,7 @@ def holders(cache: Cache, nodes: Iterable[str]) -> list[ClusterHolder]:
                 # Only slots that no pod has claimed: the pods were counted above.
                 left = cache.state.unclaimed_on(workload, pod_set, node) if node in wanted else 0
                 if left and entry is not None:
-                    holder = found.setdefault(workload, of_entry(cache, entry))
+                    holder = found.setdefault(entry.key, of_entry(cache, entry))
                     holder.add_slots(left, assignment.requests)
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
 
