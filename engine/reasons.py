@@ -1,7 +1,7 @@
 """The closed set of reasons, used alike in conditions, events, metrics and command output.
 
-What follows from a reason stands in its row, and nowhere else: other modules ask `Reason.traits`, or `traits_of` where
-the reason is a word that was read.
+What follows from a reason stands in its row: other modules ask `Reason.traits`, or `traits_of` where the reason is a
+word that was read. The page has a list of its own (``NEVER`` in web/page/src/model.ts), which a test compares.
 """
 
 from enum import Enum, StrEnum

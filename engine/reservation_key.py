@@ -19,8 +19,8 @@ class Role(StrEnum):
     SUCCESSOR = "successor"  # what is kept for a workload until those are gone that it follows
     LEAVING = "leaving"  # what a workload moved away from, until its pods are gone
     TRIAL = "trial"  # what a workload would hold; a roll-back takes it away
-    POD = "pod"  # a pod that no queue admitted
-    ORPHAN = "orphan"  # a pod, or pods of a workload, that no admission pays for
+    POD = "pod"  # a pod that no queue admitted; a search may evict it
+    ORPHAN = "orphan"  # what pods take of a queue though no admission pays for it (any more)
 
 
 class ReservationKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):

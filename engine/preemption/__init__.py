@@ -6,5 +6,6 @@
 4. `search` goes by the best bound: `cover` finds the cheapest victims of a block, and the kubelet of the node confirms.
 5. Out goes the best choice of node and victims, or None.
 
-`every_subset` tries all sets of victims, to be compared with.
+`every_subset` tries all sets of victims, to be compared with. `queueing.preemption` is the other search: victims for a
+workload, with quota and domains. It asks this one where the inside of nodes decides.
 """

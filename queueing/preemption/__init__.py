@@ -10,4 +10,6 @@ In comes a workload with an option that does not fit; `search` finds a plan, on 
 5. With few candidates `subsets` goes through all sets. `landings` and `fragmentation` compare plans that tie.
 
 Out goes a `plan`, or None. `promised_room` looks at room that victims of other preemptors leave.
+
+`engine.preemption` is the other search: victims for one pod on one node. Only `inside_nodes` asks it.
 """

@@ -1,6 +1,6 @@
 """All that the controller knows of the cluster, and all that is held in it for workloads.
 
-In come events of informers, one after another. Each takes this way, and that of a pod costs O(1):
+In come events of informers, one after another. Each takes this way:
 
 1. The part for its kind takes it: `jobs`, `pod_groups`, `pods`, `workloads`, `nodes`, `config`, `volumes`, `devices`,
    `pdb`. `core` has what these parts share.

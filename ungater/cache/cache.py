@@ -1,7 +1,8 @@
 """What is known of the cluster, fed by informer events: the engine's state and one entry a job.
 
 Rules
-- An event costs O(1): a pod touches its charge in the engine and its place in one entry, nothing else.
+- The event of a pod costs the same in a cluster of any size: it changes charges, the place in one entry and what waits
+  for it. Only the pods of its node, and workloads that name its PodGroup, may be looked at with it.
 - A pod counts as ours (`ungater.cache.charges.pod_charges`) only if the job that controls it owns the Workload, our
   ungating patch marked it, and its node selector names one of the slots. What a user wrote on a pod decides nothing.
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there. It

@@ -1,4 +1,8 @@
-"""What the event of a pod changes: its charge in the engine, and its place in one entry. It costs O(1)."""
+"""What the event of a pod changes: its charge in the engine, its place in one entry, and who pays for it.
+
+It costs the same in a cluster of any size: only the pods of its node, and workloads that name its PodGroup, may be
+looked at with it.
+"""
 
 from collections.abc import Sequence
 

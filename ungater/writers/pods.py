@@ -159,7 +159,7 @@ class PodWriter:
         # A call that is not answered yet counts as busy: a server that stands still has no time for what can wait.
         return not self._under_way and self._queue.empty() and self._clock.monotonic() - self._answered > seconds
 
-    def _stands(self, entry: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
+    def _may_still_go(self, entry: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
         """Whether the expectation still holds after the wait in the queue."""
         expectation = entry.expectations.get(pod.metadata.uid)
         # While the patch waited in the queue its pod may have gone, its slot moved, or its admission begun to end.
@@ -173,14 +173,14 @@ class PodWriter:
         return slots.index(slot.values) is not None
 
     async def _ungate(self, entry: WorkloadEntry, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
-        if not self._stands(entry, pod, slot):
+        if not self._may_still_go(entry, pod, slot):
             self._stayed(pod, entry.job.workload)
             return
         meta, slots, name = pod.metadata, entry.slots_of(pod), entry.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), entry.patches.get(name)
         if patches is None or patches.levels != levels:
             # Before the call, without an await in between: the admission that
-            # it carries is the one that `_stands` was asked about.
+            # it carries is the one that `_may_still_go` was asked about.
             patches = entry.patches[name] = self._patches(entry, name, levels)
         body = patches.body(pod, slot, annotations)
         entry.writes.begin_patch()

@@ -296,9 +296,9 @@ async def test_no_pod_is_let_go_to_a_slot_that_is_being_given_up(world, controll
     (slot,) = record.slots.slots
     sender = controller.parts.pod_writer
     sender.ungate(record, pod, slot)
-    assert sender._stands(record, pod, slot)
+    assert sender._may_still_go(record, pod, slot)
     record.leaving = frozenset({("main", slot.values)})
-    assert not sender._stands(record, pod, slot)
+    assert not sender._may_still_go(record, pod, slot)
 
 
 async def test_slots_are_not_moved_while_a_pod_is_being_let_go(world, controller):
