@@ -199,16 +199,12 @@ def given_back(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tup
     () where it goes on: some of them run still, or it would be admitted again as it was.
     """
     first = next((one for one in barred if one.claims), None)
-    if first is None or _as_decided(entry, first) or not none_runs(entry, gate):
+    made = first is not None and any(one.as_made for one in entry.job.pod_sets if one.name == first.pod_set)
+    # A job whose pods are what its template says would be admitted again as it was.
+    if first is None or (entry.job.suspendable and not made) or not none_runs(entry, gate):
         return requeued_conditions(entry, barred, gate)
     message = f"pod {first.pod.metadata.name} and all its other pods wait: {_uncounted(entry, first)}"
     return nothing_held(Reason.RESOURCE_CLAIMS_NOT_COUNTED, message)
-
-
-def _as_decided(entry: WorkloadEntry, bar: Barred) -> bool:
-    """Whether a job whose pods are what its template says would be admitted again as it was."""
-    made = any(one.as_made for one in entry.job.pod_sets if one.name == bar.pod_set)
-    return entry.job.suspendable and not made
 
 
 def _uncounted(entry: WorkloadEntry, bar: Barred) -> str:

@@ -75,7 +75,17 @@ def _reasons(  # noqa: PLR0917
         yield Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed)
     if (found := granted.message_of(entry, barred)) is not None:
         yield found
-    yield from _of_no_kind(entry, rules)
+    # Pods wait of a kind that the workload has no slots for.
+    owner, keys = entry.job, rules.keys
+    pods = entry.pods.values() if owner.kinds else ()
+    others = [pod for pod in pods if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
+    for first in sorted(others, key=lambda pod: pod.metadata.name)[:1]:
+        kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
+        message = (
+            f"pod {first.metadata.name} is of kind {owner.role(first)}, and {owner.called} was placed with {kinds} "
+            f"alone: annotation {keys.pod_group_total} must count the pods of all kinds"
+        )
+        yield Reason.PARTLY_PLACED, message
     if missing_pods.short(entry):
         yield Reason.PODS_MISSING, missing_pods.message(entry, rules.missing_pods)
     # Slots that are lost are told of first.
@@ -90,20 +100,6 @@ def _reasons(  # noqa: PLR0917
         yield Reason.NOT_STARTED, let_go.message_of_unstarted(entry, unstarted)
     elif ignored := let_go.ignored(entry):
         yield Reason.NOT_SCHEDULED, let_go.message_of_ignored(ignored)
-
-
-def _of_no_kind(entry: WorkloadEntry, rules: ReconcileContext) -> Iterator[tuple[Reason, str]]:
-    """Pods wait of a kind that the workload has no slots for."""
-    owner, keys = entry.job, rules.keys
-    pods = entry.pods.values() if owner.kinds else ()
-    others = [pod for pod in pods if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
-    for first in sorted(others, key=lambda pod: pod.metadata.name)[:1]:
-        kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
-        message = (
-            f"pod {first.metadata.name} is of kind {owner.role(first)}, and {owner.called} was placed with {kinds} "
-            f"alone: annotation {keys.pod_group_total} must count the pods of all kinds"
-        )
-        yield Reason.PARTLY_PLACED, message
 
 
 def _warn(  # noqa: PLR0917
