@@ -195,9 +195,20 @@ def live_on(life: Life, limits: LifeRules, wall: float) -> Iterator[Action]:
     """What is to be done now, in order; nothing where nothing is, and nothing is to be waited for but events."""
     # Without a reservation, Evicted is the past of a workload that waits again.
     if life.reserved_at is None:
-        yield from _while_waiting(life, wall)
+        if not life.active:
+            yield Dequeue()
+        elif not life.suspended:
+            yield Suspend(life.unadmitted)  # nobody admitted it, or its admission was removed
+        elif life.requeue_at is not None and wall < life.requeue_at:
+            yield RequeueAfter(life.requeue_at - wall)
     elif life.evicted is not None:
-        yield from _while_leaving(life, life.evicted, limits, wall)
+        # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.
+        if life.bound:
+            yield EvictPods(life.bound, life.evicted.message)
+        elif not life.suspended:
+            yield Suspend()
+        else:
+            yield from _give_back(life, life.evicted, limits, wall)
     elif wrong := next(_what_ends_it(life), None):
         # Before the conditions and the start: what is to end must not be admitted or started first.
         yield wrong
@@ -207,27 +218,6 @@ def live_on(life: Life, limits: LifeRules, wall: float) -> Iterator[Action]:
         yield _start_job(life, life.admitted_at, wall)
     else:
         yield from _while_running(life, limits, wall, life.admitted_at)
-
-
-def _while_waiting(life: Life, wall: float) -> Iterator[Action]:
-    """It holds nothing."""
-    if not life.active:
-        yield Dequeue()
-    elif not life.suspended:
-        yield Suspend(life.unadmitted)  # nobody admitted it, or its admission was removed
-    elif life.requeue_at is not None and wall < life.requeue_at:
-        yield RequeueAfter(life.requeue_at - wall)
-
-
-def _while_leaving(life: Life, evicted: Evicted, limits: LifeRules, wall: float) -> Iterator[Action]:
-    """On its way out, one step at a time."""
-    # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.
-    if life.bound:
-        yield EvictPods(life.bound, evicted.message)
-    elif not life.suspended:
-        yield Suspend()
-    else:
-        yield from _give_back(life, evicted, limits, wall)
 
 
 def _give_back(life: Life, evicted: Evicted, limits: LifeRules, wall: float) -> Iterator[Action]:

@@ -15,7 +15,7 @@ Rules
   moved they wait for pods that end, and for no longer than these take.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from engine.reasons import Reason
@@ -64,7 +64,14 @@ def hold_groups_together(
     if not ends and (over := _evicted(entry, have_place, waiting, rules, now)) is not None:
         return [over]
     # Nothing else of the look is held up: deletions and reasons go on.
-    kept = list(_keep_groups(entry, steps, {*waiting, *ends}, rules))
+    held_up = {*waiting, *ends}
+    kept: list[Action] = []
+    for one in steps:
+        # A patch that was sent before is sent again all the same: its pod may be without the gate already.
+        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in held_up:
+            kept.append(one)
+        elif rules.nominates:  # the room of those that are held up may be kept meanwhile
+            kept += nominated_nodes.in_slot(entry, one.pod, one.index, rules.keys)
     if ends:  # nobody is late before they are gone, so time begins then
         told = [
             EmitEvent(
@@ -87,18 +94,6 @@ def hold_groups_together(
         *kept,
         RequeueAfter(left if left > 0 else _patience(rules)),
     ]
-
-
-def _keep_groups(
-    entry: WorkloadEntry, steps: Iterable[Action], held_up: Collection[str], rules: ReconcileContext
-) -> Iterator[Action]:
-    """The steps without those that let go pods of groups that are held up; the room of these may be kept meanwhile."""
-    for one in steps:
-        # A patch that was sent before is sent again all the same: its pod may be without the gate already.
-        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in held_up:
-            yield one
-        elif rules.nominates:
-            yield from nominated_nodes.in_slot(entry, one.pod, one.index, rules.keys)
 
 
 def ending(entry: WorkloadEntry, rules: ReconcileContext) -> bool:

@@ -58,7 +58,26 @@ def say_why(  # noqa: PLR0917
     first = next(_reasons(entry, made, barred, looks, late, rules, now), None)
     if first is not None:
         return _warn(entry, *first, "Place", now)
-    return _report_gated(entry, looks, now) if entry.slots_in else pods_ready.ready(entry)
+    if not entry.slots_in:
+        return pods_ready.ready(entry)
+    owner = entry.job
+    astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
+    total = sum(look.slots.total for look in looks)
+    if entry.refused is not None and (astray or owner.count > total):
+        reason, detail = Reason.PARTLY_PLACED, entry.refused.message
+        message = f"{total} of {owner.count} pods have a slot: {detail}"
+        if astray:
+            why = "lost" if any(look.lost for look in looks) else "refused there"
+            message = f"pods for {', '.join(astray[:3])} ({why}) have no other place in their domain: {detail}"
+        nodes = {look.slots.slots[index].node for look in looks for index in look.lost}
+        return _warn(entry, reason, message, "Resize", now, tuple(sorted(filter(None, nodes))))
+    unplaced = sum(look.unplaced for look in looks)
+    if unplaced and owner.count <= total:
+        message = f"{unplaced} gated pods wait for slots that other pods of it hold until they are gone"
+        if unplaced == 1:
+            message = "1 gated pod waits for a slot that another pod of it holds until that one is gone"
+        return [write_ready(Reason.SLOT_OCCUPIED, message)]
+    return pods_ready.said(entry, now)
 
 
 def _reasons(  # noqa: PLR0917
@@ -109,25 +128,3 @@ def _warn(  # noqa: PLR0917
     if _is_news(entry, reason, message, now):
         said.append(EmitEvent("Warning", reason, action, message))
     return said
-
-
-def _report_gated(entry: WorkloadEntry, looks: Sequence[PodSetUngating], now: float) -> list[Action]:
-    """PodsReady, and why pods are still gated where some are."""
-    owner = entry.job
-    astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
-    total = sum(look.slots.total for look in looks)
-    if entry.refused is not None and (astray or owner.count > total):
-        reason, detail = Reason.PARTLY_PLACED, entry.refused.message
-        message = f"{total} of {owner.count} pods have a slot: {detail}"
-        if astray:
-            why = "lost" if any(look.lost for look in looks) else "refused there"
-            message = f"pods for {', '.join(astray[:3])} ({why}) have no other place in their domain: {detail}"
-        nodes = {look.slots.slots[index].node for look in looks for index in look.lost}
-        return _warn(entry, reason, message, "Resize", now, tuple(sorted(filter(None, nodes))))
-    unplaced = sum(look.unplaced for look in looks)
-    if unplaced and owner.count <= total:
-        message = f"{unplaced} gated pods wait for slots that other pods of it hold until they are gone"
-        if unplaced == 1:
-            message = "1 gated pod waits for a slot that another pod of it holds until that one is gone"
-        return [write_ready(Reason.SLOT_OCCUPIED, message)]
-    return pods_ready.said(entry, now)
