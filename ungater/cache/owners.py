@@ -183,13 +183,11 @@ class NamedGroups:
                 return f"more than {MOST_IN_GROUP} workloads share PodGroup {name}: give each a PodGroup of its own"
             for uid in naming:
                 other = self._entry_of(uid)
-                if other is not None and other is not entry and _is_unadmitted(other):
+                if other is None or other is entry:
+                    continue
+                if other.admission is None and not other.job.over and other.job.count > 0:
                     return (
                         f"PodGroup {name} is also that of {other.job.called}, and kube-scheduler binds none of its "
                         "pods while one of them waits: give each workload a PodGroup of its own"
                     )
         return None
-
-
-def _is_unadmitted(entry: WorkloadEntry) -> bool:
-    return entry.admission is None and not entry.job.over and entry.job.count > 0

@@ -155,15 +155,13 @@ class PodGroups:
             own = self._maybe_gone(entry, own)
         elif entry.pods:
             entry.have_pods()
-        self._views.renew(entry, self._while_moved(entry, own or entry.own))
-        return True
-
-    def _while_moved(self, entry: WorkloadEntry, own: JobView) -> JobView:
-        """The job as it is to be looked at while it is moved, also where its pods do not tell how many they are."""
-        seen = moves.one_for_one(entry, own, self._keys.workload, self._clock())
-        if seen is not own:
+        # The job as it is to be looked at while it is moved, also where its pods do not tell how many they are.
+        before = own or entry.own
+        seen = moves.one_for_one(entry, before, self._keys.workload, self._clock())
+        if seen is not before:
             self._enqueue(entry.id, moves.AWAITED)  # no event tells that a successor does not come
-        return seen
+        self._views.renew(entry, seen)
+        return True
 
     def _replaced(self, entry: WorkloadEntry) -> bool:
         """A LeaderWorkerSet was made anew under its name. First what is held for the old one is given back."""

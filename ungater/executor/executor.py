@@ -184,7 +184,16 @@ class Executor:
             case Create():
                 return await self._create(entry)
             case UpdateSpec():
-                return await self._update_spec(entry)
+                owner = entry.job
+                # Templates stay as they were admitted while something is held: only the counts follow the job.
+                if entry.admission is not None:
+                    counts = [pod_set.full for pod_set in owner.pod_sets]
+                    await self._writes.write_in_order(
+                        entry, lambda one: self._workloads.write_counts(owner.namespace, one, counts)
+                    )
+                else:
+                    await self._writes.write_in_order(entry, lambda one: self._workloads.spec(owner, one, one.priority))
+                return True
             case UpdateOwners():
                 owner = entry.job
                 return await self._writes.write_in_order(entry, lambda one: self._workloads.owners(owner, one))
@@ -194,7 +203,11 @@ class Executor:
                 self._cache.views.review(entry.id)
                 return True
             case Start():
-                return await self._start(entry)
+                outcome = await self._jobs.start_job(entry)
+                if isinstance(outcome, NoPlace):
+                    evict = Evict(outcome.reason, outcome.message)
+                    return await self._eviction.begin_eviction(entry, evict)
+                return isinstance(outcome, SlotsFit)
             case Suspend():
                 await self._jobs.suspend_job(entry, action)
                 return True
@@ -222,13 +235,6 @@ class Executor:
             case _:
                 assert_never(action)
 
-    async def _start(self, entry: WorkloadEntry) -> bool:
-        match await self._jobs.start_job(entry):
-            case NoPlace(reason, message):
-                return await self._eviction.begin_eviction(entry, Evict(reason, message))
-            case outcome:
-                return isinstance(outcome, SlotsFit)
-
     def ungate(self, entry: WorkloadEntry, ungate: Ungate, predictions: Predictions | None) -> None:
         """Let a pod go to its slot, with what is predicted for it there."""
         slots = entry.slots_of(ungate.pod)
@@ -240,7 +246,14 @@ class Executor:
         in_flight, uid = self._cache.in_flight, pod.metadata.uid
         if uid not in entry.expectations and (held := in_flight.judge_pod(entry, pod, slot.node)) is not None:
             in_flight.hold_pod(entry, uid, held)
-            self._keep_room(entry, ungate)
+            # A pod waits for its turn at its node: others may take its room there meanwhile.
+            now, keys = self._clock.monotonic(), self._cache.keys
+            for one in nominated_nodes.in_slot(entry, pod, ungate.index, keys) if self._cache.rules.nominates else ():
+                due, again = nominated_nodes.due_now(entry, one.pod, one.node, now)
+                for nomination in due:
+                    self._pods.nominate(entry, nomination.pod, nomination.node)
+                for after in again:
+                    self._requeue(entry.id, after)
             return
         # Asked before the pod counts as sent: nothing is foreseen for a node that a pod is on its way to.
         claimed = in_flight.foreseen(entry, pod, slot.node)
@@ -248,18 +261,6 @@ class Executor:
         placement = predictions.prediction_for(pod, slot) if predictions is not None else None
         more = self._cache.topologies.annotations(slot.node, placement, claimed)
         self._pods.ungate(entry, pod, slot, placement, more)
-
-    def _keep_room(self, entry: WorkloadEntry, held: Ungate) -> None:
-        """A pod waits for its turn at its node: others may take its room there meanwhile."""
-        if not self._cache.rules.nominates:
-            return
-        now = self._clock.monotonic()
-        for one in nominated_nodes.in_slot(entry, held.pod, held.index, self._cache.keys):
-            due, again = nominated_nodes.due_now(entry, one.pod, one.node, now)
-            for nomination in due:
-                self._pods.nominate(entry, nomination.pod, nomination.node)
-            for after in again:
-                self._requeue(entry.id, after)
 
     def _emit_event(self, entry: WorkloadEntry, tell: EmitEvent) -> None:
         if tell.once:
@@ -303,20 +304,6 @@ class Executor:
             emit(self._recorder, entry, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
         return True
 
-    async def _update_spec(self, entry: WorkloadEntry) -> bool:
-        owner = entry.job
-        # Templates stay as they were admitted while something is held: only the counts follow the job.
-        if entry.admission is not None:
-            counts = [pod_set.full for pod_set in owner.pod_sets]
-            await self._writes.write_in_order(
-                entry, lambda observed: self._workloads.write_counts(owner.namespace, observed, counts)
-            )
-            return True
-        await self._writes.write_in_order(
-            entry, lambda observed: self._workloads.spec(owner, observed, observed.priority)
-        )
-        return True
-
     async def _write(self, entry: WorkloadEntry, write: WriteConditions) -> bool:
         observed = entry.observed
         if observed is None:
@@ -354,18 +341,16 @@ class Executor:
             wanted = (*admitted_as(entry.observed, "the admission was written again", checks), *again)
             more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
             evict = self._cache.reservations.awaited(entry.key)
-            if evict is not None and self._planned_for(entry):
+            preemptors = self._cache.reservations.preemptors_of(entry.key) if evict is not None else ()
+            preempting = [self._cache.entries.of_workload(workload_of(name)) for name in preemptors]
+            # Only where a plan is stored that needs its room: one that is not tells its victims once it is.
+            if evict is not None and any(
+                one is not None and one.observed is not None and one.observed.nomination is not None
+                for one in preempting
+            ):
                 entry.evict_for(evict)  # its Workload said so that is gone
             await self._store(entry, entry.admission, wanted, more)
         return True
-
-    def _planned_for(self, victim: WorkloadEntry) -> bool:
-        """Whether a plan is stored that needs its room: one that is not tells its victims once it is."""
-        for name in self._cache.reservations.preemptors_of(victim.key):
-            preemptor = self._cache.entries.of_workload(workload_of(name))
-            if preemptor is not None and preemptor.observed is not None and preemptor.observed.nomination is not None:
-                return True
-        return False
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:
         entry.shrink(None)

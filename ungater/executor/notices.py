@@ -61,7 +61,13 @@ class NodeNotices:
         self._recorder.event(reference(PODS, mismatch.pod), "Warning", reason, "Place", message)
         emit(self._recorder, entry, "Warning", reason, "Place", message=message)
         if mismatch.unreported:
-            self._unreported(mismatch)
+            self._metrics.unforeseen.inc()
+            node = self._node(mismatch.node)
+            if node is not None:
+                text = messages.zones_unreported(mismatch.reason, ", ".join(mismatch.unreported))
+                self._recorder.event(
+                    reference(NODES, node), "Warning", Reason.ZONES_UNREPORTED, "Place", conditions.shorten(text)
+                )
         log.warning("kubelet did otherwise", workload=entry.key, reason=str(reason), message=message)
 
     def unscheduled(self, entry: WorkloadEntry, count: int, words: str) -> None:
@@ -78,14 +84,3 @@ class NodeNotices:
             self._recorder.event(
                 reference(NODES, node), "Warning", Reason.NODE_LEFT_OUT, "Place", conditions.shorten(text)
             )
-
-    def _unreported(self, mismatch: PlacementMismatch) -> None:
-        """A kubelet refused a pod for zones that its node does not tell: an event on the node."""
-        self._metrics.unforeseen.inc()
-        node = self._node(mismatch.node)
-        if node is None:
-            return
-        message = messages.zones_unreported(mismatch.reason, ", ".join(mismatch.unreported))
-        self._recorder.event(
-            reference(NODES, node), "Warning", Reason.ZONES_UNREPORTED, "Place", conditions.shorten(message)
-        )

@@ -31,12 +31,19 @@ class StrayPods:
         """Those that are to be told now, of all by uid; None of those that were."""
         # All uids of this look are kept, told or not: the second look decides by having seen a pod once.
         before, self._before = self._before, frozenset(pods)
-        return [pod for uid, pod in pods.items() if pod is not None and uid in before and not self._goes(pod)]
-
-    def _goes(self, pod: Pod) -> bool:
-        owner = controller_of(pod.metadata)
-        known = owner is not None and (owner.kind, owner.api_version) in SUSPENDABLE
-        return known and owner is not None and not self._there(pod.metadata.namespace, owner)
+        told: list[Pod] = []
+        for uid, pod in pods.items():
+            if pod is None or uid not in before:
+                continue
+            owner = controller_of(pod.metadata)
+            # A pod whose Job or JobSet is not there any more goes soon.
+            if (
+                owner is None
+                or (owner.kind, owner.api_version) not in SUSPENDABLE
+                or self._there(pod.metadata.namespace, owner)
+            ):
+                told.append(pod)
+        return told
 
 
 class UnownedWorkloads:
@@ -60,17 +67,16 @@ class UnownedWorkloads:
 
     def to_remove(self, workloads: Iterable[WorkloadObject], now: float) -> list[WorkloadObject]:
         """Those that are to be removed; to be called now and then with all that there are."""
-        found = [one for one in workloads if self._is(one)]
+        found: list[WorkloadObject] = []
+        for one in workloads:
+            meta = one.metadata
+            if meta.deletion_timestamp is not None or self._served(key(one)):
+                continue
+            owner = controller_of(meta)
+            # Nothing collects an object without owners.
+            loose = not meta.owner_references or self._bare(meta)
+            if loose or (owner is not None and self._there(meta.namespace, owner)):
+                found.append(one)
         # Only the ones that are nobody's now: one that was somebody's in between begins its time again.
         self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in found}
         return [one for one in found if now - self._since[one.metadata.uid] >= AFTER]
-
-    def _is(self, workload: WorkloadObject) -> bool:
-        meta = workload.metadata
-        if meta.deletion_timestamp is not None or self._served(key(workload)):
-            return False
-        # Nothing collects an object without owners.
-        if not meta.owner_references or self._bare(meta):
-            return True
-        controller = controller_of(meta)
-        return controller is not None and self._there(meta.namespace, controller)

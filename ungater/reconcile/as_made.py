@@ -69,7 +69,10 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
     numbers: dict[str, int] = {}
     undecided = False
     for pod_set in owner.pod_sets:
-        kinds = [] if _foreseen(pod_set) else _kinds(_gated(entry, pod_set, gate), own_volumes=not owner.suspendable)
+        added = pod_set.added
+        # Others change these pods in ways that are counted already.
+        foreseen = added.affinity or added.anti_affinity or added.node_selector or added.tolerations
+        kinds = [] if foreseen else _kinds(_gated(entry, pod_set, gate), own_volumes=not owner.suspendable)
         for at, kind in enumerate(kinds[:FEW]):
             numbers |= dict.fromkeys(kind.uids, at)
         if not kinds:
@@ -92,12 +95,6 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
             mixed.update(uid for at in others for uid in kinds[at].uids)
     taken = TakePods(specs, undecided=undecided and entry.admission is not None) if specs else None
     return Comparison(taken, frozenset(mixed), numbers)
-
-
-def _foreseen(pod_set: PodSetView) -> bool:
-    """Whether others change its pods in ways that are counted already."""
-    added = pod_set.added
-    return bool(added.affinity or added.anti_affinity or added.node_selector or added.tolerations)
 
 
 def _gated(entry: WorkloadEntry, pod_set: PodSetView, gate: str) -> Iterator[Pod]:
@@ -151,8 +148,20 @@ def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileCont
             f"the pod differs from other pods of {entry.job.called} in what decides where pods may run: it is deleted, "
             "so that it is created again like the others"
         )
-        others, deleting = _not_alike(entry, mixed, rules.keys.gate), entry.deleting
-        pods = [pod for pod in others if deleting.get(pod.metadata.uid, 0.0) <= now]
+        gate, deleting = rules.keys.gate, entry.deleting
+        none_runs = granted.none_runs(entry, gate)
+        pods: list[Pod] = []
+        for pod_set in entry.job.pod_sets:
+            gated = sorted(_gated(entry, pod_set, gate), key=lambda pod: pod.metadata.name)
+            if any(pod.metadata.uid in mixed for pod in gated):
+                pods += (
+                    pod
+                    for pod in gated
+                    if (none_runs or pod.metadata.uid in mixed)
+                    # Without an owner, nobody would make it again.
+                    and controller_of(pod.metadata) is not None
+                    and deleting.get(pod.metadata.uid, 0.0) <= now
+                )
         yield from (Delete(pod, Reason.PODS_CHANGE, text) for pod in pods)
         if pods:
             yield Differ(mixed, again=True)
@@ -160,17 +169,6 @@ def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileCont
 
 def _patience(known: Differing) -> float:
     return min(LONGEST_PATIENCE, FIRST_PATIENCE * 2.0 ** min(known.again, 16))
-
-
-def _not_alike(entry: WorkloadEntry, mixed: frozenset[str], gate: str) -> Iterator[Pod]:
-    """The gated pods that are to be made again; without those that nobody would make again."""
-    none_runs = granted.none_runs(entry, gate)
-    for pod_set in entry.job.pod_sets:
-        pods = sorted(_gated(entry, pod_set, gate), key=lambda pod: pod.metadata.name)
-        if any(pod.metadata.uid in mixed for pod in pods):
-            for pod in pods:
-                if (none_runs or pod.metadata.uid in mixed) and controller_of(pod.metadata) is not None:
-                    yield pod
 
 
 def mixed_message(entry: WorkloadEntry, uids: Collection[str]) -> str:

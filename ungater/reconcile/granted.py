@@ -81,23 +81,23 @@ def of_other_queues(entry: WorkloadEntry, keys: Keys, now: float) -> list[Barred
         return []
     # A pod without the label names no queue, and goes with its workload.
     same = {None, "", observed.queue}
-    return [
-        Barred(pod, name, {})
-        for pod in entry.pods.values()
-        if (pod.metadata.labels or {}).get(keys.queue_name) not in same
-        and _is_held_back(entry, pod, keys.gate, now)
-        and (name := entry.pod_set_of(pod))
-    ]
-
-
-def _is_held_back(entry: WorkloadEntry, pod: Pod, gate: str, now: float) -> bool:
-    """Whether a pod is behind its gate, is not to end, and no patch may have let it go to a slot that there is."""
-    if not is_gated(pod, gate) or finished(pod) or pod.metadata.deletion_timestamp is not None:
-        return False
-    sent, slots = entry.expectations.get(pod.metadata.uid), entry.slots_of(pod)
-    if sent is None:
-        return True
-    return not sent.gone and slots is not None and slots.index(sent.values) is None and sent.deadline <= now
+    found: list[Barred] = []
+    for pod in entry.pods.values():
+        if (
+            (pod.metadata.labels or {}).get(keys.queue_name) in same
+            or not is_gated(pod, keys.gate)
+            or finished(pod)
+            or pod.metadata.deletion_timestamp is not None
+        ):
+            continue
+        sent, slots = entry.expectations.get(pod.metadata.uid), entry.slots_of(pod)
+        # No patch may have let it go to a slot that there is.
+        stays = sent is None or (
+            not sent.gone and slots is not None and slots.index(sent.values) is None and sent.deadline <= now
+        )
+        if stays and (name := entry.pod_set_of(pod)):
+            found.append(Barred(pod, name, {}))
+    return found
 
 
 def granted_devices(entry: WorkloadEntry, pod_set: str) -> DeviceAsk | None:
@@ -199,16 +199,12 @@ def given_back(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tup
     () where it goes on: some of them run still, or it would be admitted again as it was.
     """
     first = next((one for one in barred if one.claims), None)
-    if first is None or _as_decided(entry, first) or not none_runs(entry, gate):
+    made = first is not None and any(one.as_made for one in entry.job.pod_sets if one.name == first.pod_set)
+    # A job whose pods are what its template says would be admitted again as it was.
+    if first is None or (entry.job.suspendable and not made) or not none_runs(entry, gate):
         return requeued_conditions(entry, barred, gate)
     message = f"pod {first.pod.metadata.name} and all its other pods wait: {_uncounted(entry, first)}"
     return nothing_held(Reason.RESOURCE_CLAIMS_NOT_COUNTED, message)
-
-
-def _as_decided(entry: WorkloadEntry, bar: Barred) -> bool:
-    """Whether a job whose pods are what its template says would be admitted again as it was."""
-    made = any(one.as_made for one in entry.job.pod_sets if one.name == bar.pod_set)
-    return entry.job.suspendable and not made
 
 
 def _uncounted(entry: WorkloadEntry, bar: Barred) -> str:

@@ -136,7 +136,15 @@ def evicted(entry: WorkloadEntry, late: Late, rules: ReconcileContext, now: floa
     """
     if not moving or not all(map(_made_again, late.values())):
         return None
-    runs, limit = _ran(entry), rules.life.replacement
+    # All of its pods were ready since it was admitted, or some run that are of use without the others.
+    serves = (entry.job.kind, entry.job.api_version) in SERVICES
+    conditions = entry.observed.conditions if entry.observed is not None else ()
+    runs = (
+        (serves and any(pod.spec.node_name for pod in entry.pods.values()))
+        or names.true_since(conditions, names.PODS_READY) is not None
+        or names.unready_at(conditions, names.true_since(conditions, names.ADMITTED)) is not None
+    )
+    limit = rules.life.replacement
     if runs and (limit is None or all((_waited_for(entry.unscheduled[uid], limit, now) or 0.0) > 0 for uid in late)):
         return None
     # The scheduler looked for other places for the lost slots, and found none.
@@ -148,15 +156,6 @@ def evicted(entry: WorkloadEntry, late: Late, rules: ReconcileContext, now: floa
         return None
     text = shorten(f"{message_of(entry, late)}; {why}; all of its pods are placed again")
     return Evict(Reason.SCHEDULER_REFUSED, text)
-
-
-def _ran(entry: WorkloadEntry) -> bool:
-    """Whether all of its pods were ready since it was admitted, or some run that are of use without the others."""
-    if (entry.job.kind, entry.job.api_version) in SERVICES and any(pod.spec.node_name for pod in entry.pods.values()):
-        return True
-    conditions = entry.observed.conditions if entry.observed is not None else ()
-    ready = names.true_since(conditions, names.PODS_READY) is not None
-    return ready or names.unready_at(conditions, names.true_since(conditions, names.ADMITTED)) is not None
 
 
 def unstarted(entry: WorkloadEntry, now: float) -> list[Pod]:
@@ -217,20 +216,17 @@ def message_of(entry: WorkloadEntry, late: Late) -> str:
     """Which pods kube-scheduler does not take, to which nodes, and what it says."""
     first = min(late.values(), key=lambda pod: pod.metadata.name)
     more = f" (and {len(late) - 1} more)" if len(late) > 1 else ""
-    places = sorted({place for pod in late.values() if (place := _place(entry, pod))})
-    others = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    where = f" to {', '.join(places[:_SHOWN])}{others}, where its slot is" if places else ""
+    places: set[str] = set()  # the nodes that were meant for them, or the domains
+    for pod in late.values():
+        slots = entry.slots_of(pod)
+        index = _index(slots, pod)
+        if slots is not None and index is not None:
+            places.add(slots.slots[index].node or domain_in_words(slots.slots[index].values))
+    shown = sorted(places - {""})
+    others = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    where = f" to {', '.join(shown[:_SHOWN])}{others}, where its slot is" if shown else ""
     words = entry.unscheduled[first.metadata.uid].words
     return f"kube-scheduler does not bind pod {first.metadata.name}{more}{where}: {words}"
-
-
-def _place(entry: WorkloadEntry, pod: Pod) -> str:
-    """The node that was meant for a pod, or the domain; "" where it has no slot."""
-    slots = entry.slots_of(pod)
-    index = _index(slots, pod)
-    if slots is None or index is None:
-        return ""
-    return slots.slots[index].node or domain_in_words(slots.slots[index].values)
 
 
 def consequence(entry: WorkloadEntry, late: Late, moving: bool) -> str:

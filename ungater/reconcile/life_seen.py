@@ -1,6 +1,5 @@
 """What the rules of a workload's life read (`ungater.model.life`), from what was seen of it. Plain functions."""
 
-from collections.abc import Iterable
 from math import inf
 
 from crds.constants import Keys
@@ -30,11 +29,25 @@ def read_life(entry: WorkloadEntry, rules: ReconcileContext) -> Life:
     # Nobody waits for pods of one that runs, and a look at each of a gang's costs time.
     bound = pods_to_leave(entry, rules) if held and (evicted is not None or suspended) else ()
     unstarted = let_go.kept_it_from_running(entry)
+    said = {check.name: check for check in observed.checks}
+    unadmitted = ""
+    if not held and not suspended and evicted is None:
+        unadmitted = (
+            f"{owner.called} was started without Topogate, and LocalQueue {owner.queue} has not admitted it: it is "
+            "suspended, and resumed once it is admitted"
+            if is_unseen(entry, rules.keys)
+            else f"it is suspended again, as LocalQueue {owner.queue} has not admitted it yet: leave spec.suspend to "
+            "Topogate, which resumes it once it is admitted"
+        )
     return Life(
         active=observed.active,
         reserved_at=(names.true_since(observed.conditions, names.QUOTA_RESERVED) or 0.0) if held else None,
         admitted_at=admitted_at,
-        checks=_checks(observed, rules.checks(entry)) if held else (),
+        checks=tuple(
+            # A check that says nothing yet is pending.
+            said.get(name) or Check(name=name, state=CheckVerdict.PENDING)
+            for name in (rules.checks(entry) if held else ())
+        ),
         suspended=suspended,
         started=_was_started(entry, admitted_at) if queue and owner.suspendable else False,
         resumed=owner.resumed_at is not None,
@@ -56,7 +69,7 @@ def read_life(entry: WorkloadEntry, rules: ReconcileContext) -> Life:
         executed=observed.executed,
         most_execution=observed.most_execution if queue else None,
         pause=let_go.pause(entry),
-        unadmitted=_not_admitted(entry, rules.keys) if not held and not suspended and evicted is None else "",
+        unadmitted=unadmitted,
     )
 
 
@@ -94,12 +107,6 @@ def _was_started(entry: WorkloadEntry, admitted_at: float | None) -> bool:
     return suspended_at is not None and suspended_at > admitted_at
 
 
-def _checks(observed: ObservedWorkload, wanted: Iterable[str]) -> tuple[Check, ...]:
-    """What each check that it needs says; one that says nothing yet is pending."""
-    said = {check.name: check for check in observed.checks}
-    return tuple(said.get(name) or Check(name=name, state=CheckVerdict.PENDING) for name in wanted)
-
-
 def is_unseen(entry: WorkloadEntry, keys: Keys) -> bool:
     """Whether a job that is suspendable was started while there was no Topogate.
 
@@ -112,20 +119,6 @@ def is_unseen(entry: WorkloadEntry, keys: Keys) -> bool:
         return False
     # A tenant may take gate and mark off in the update that resumes a job; the Workload of that job is older.
     return owner.resumed_at is None or observed.created - owner.resumed_at > UNSEEN_FOR
-
-
-def _not_admitted(entry: WorkloadEntry, keys: Keys) -> str:
-    """Why one is suspended that runs, or is to run, without an admission."""
-    owner = entry.job
-    if is_unseen(entry, keys):
-        return (
-            f"{owner.called} was started without Topogate, and LocalQueue {owner.queue} has not admitted it: it is "
-            "suspended, and resumed once it is admitted"
-        )
-    return (
-        f"it is suspended again, as LocalQueue {owner.queue} has not admitted it yet: leave spec.suspend to Topogate, "
-        "which resumes it once it is admitted"
-    )
 
 
 def is_ending(entry: WorkloadEntry) -> bool:
@@ -146,11 +139,17 @@ def pods_to_leave(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
     """
     sent = {uid for uid, expectation in entry.expectations.items() if not expectation.gone}
     evicted = _evicted(entry.observed) if entry.observed is not None else None
-    stays = bool(entry.job.queue) and entry.job.suspendable and not entry.job.suspended
+    stays = bool(entry.job.queue) and entry.job.suspendable and not entry.job.suspended  # it is to be suspended yet
+    keys = rules.keys
     bound = [
         pod
         for pod in entry.pods.values()
-        if (pod.spec.node_name or pod.metadata.uid in sent or _on_its_way(pod, rules.keys, stays=stays))
+        if (
+            pod.spec.node_name
+            or pod.metadata.uid in sent
+            # One without a node may get one, and goes if it is evicted.
+            or (not is_gated(pod, keys.gate) and (not stays or keys.workload in (pod.metadata.annotations or {})))
+        )
         and not finished(pod)
         and not (pod.metadata.deletion_timestamp is not None and pod.spec.node_name and rules.dead(pod.spec.node_name))
     ]
@@ -158,10 +157,3 @@ def pods_to_leave(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
         return bound
     # Younger pods replace the ones that were evicted: they come for as long as the job is not suspended.
     return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
-
-
-def _on_its_way(pod: Pod, keys: Keys, *, stays: bool) -> bool:
-    """Whether one without a node may get one, and goes if it is evicted; ``stays``: its job is to be suspended yet."""
-    if is_gated(pod, keys.gate):
-        return False
-    return not stays or keys.workload in (pod.metadata.annotations or {})

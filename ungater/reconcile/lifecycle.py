@@ -17,7 +17,7 @@ Rules
 - Times out of a condition are those of the API server (``lastTransitionTime``), in seconds, on the clock of ``wall``.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import inf
 from typing import Final
 
@@ -104,7 +104,12 @@ def follow_life(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall:
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
     # Turns come after the groups: a pod that its PodGroup holds back loses its turn at the node, too.
     together = native_groups.hold_groups_together(entry, going_on, rules, now)
-    return [*done, *missing, *_out_of_turn(entry, together), *together]
+    going = {one.pod.metadata.uid for one in (together if entry.held else ()) if isinstance(one, Ungate)}
+    # Pods that waited for their turn at a node, and do not go there now whoever is on the way: another may go ahead of
+    # them for the claim that they share, or what they ask for was changed. Nobody overtakes those who wait for a turn,
+    # so all others would wait for them as long as they stay gated.
+    out = [uid for uid, held in entry.held.items() if uid not in going and held.why is not HoldReason.REFUSED]
+    return [*done, *missing, *([LoseTurns(tuple(out))] if out else ()), *together]
 
 
 def _left_running(
@@ -134,18 +139,11 @@ def _cut_short(entry: WorkloadEntry, observed: ObservedWorkload, life: Life) -> 
         return []
     if entry.evict is not None:
         return [entry.evict]
-    changed = _edited_conditions(entry, observed, life)
-    return [Dequeue(), Release(changed)] if changed else []
-
-
-def _edited_conditions(entry: WorkloadEntry, observed: ObservedWorkload, life: Life) -> tuple[WantedCondition, ...]:
-    """What is said of a job that was edited after it was admitted, and is not started as that: it is admitted anew."""
     owner = entry.job
     waits = owner.queue and owner.suspendable and owner.suspended and not life.started
-    if not waits or observed.copy_of == fingerprint(owner):
-        return ()
+    edited = waits and observed.copy_of != fingerprint(owner)
     message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits to be admitted as it is now"
-    return names.nothing_held(Reason.PENDING, message)
+    return [Dequeue(), Release(names.nothing_held(Reason.PENDING, message))] if edited else []
 
 
 def _edited(owner: JobView, observed: ObservedWorkload) -> bool:
@@ -166,40 +164,22 @@ def _waiting(  # noqa: PLR0917
     if life.on_hold:
         yield from waits(entry, Reason.DEACTIVATED, ON_HOLD, now)
         return
-    if life.suspended:
-        yield from _in_its_queue(entry, observed, rules, now, wall)
-    yield from nominated_nodes.before_admission(entry, rules.planned(entry), rules, now)
-
-
-def _in_its_queue(
-    entry: WorkloadEntry, observed: ObservedWorkload, rules: ReconcileContext, now: float, wall: float
-) -> Iterator[Action]:
-    if _edited(entry.job, observed):
+    if life.suspended and _edited(entry.job, observed):
         yield Dequeue()  # else it may be admitted as what it was, in the queue that it named
         yield UpdateSpec()
-        return
-    yield from moves.ended(entry)
-    requeued = condition(observed.conditions, names.REQUEUED)
-    if requeued is not None and requeued.reason == str(Reason.BACKING_OFF) and (observed.requeue_at or 0.0) <= wall:
-        yield WriteConditions((WantedCondition(names.REQUEUED, True, Reason.REQUEUED, "it waits again"),), delay=SOON)
-    yield Enqueue(until=observed.requeue_at or 0.0)
-    if outsiders := rules.outsiders(entry):
-        yield EvictSome(outsiders)
-    if entry.refused is not None:
-        yield from waits(entry, entry.refused.reason, entry.refused.message, now)
-
-
-def _out_of_turn(entry: WorkloadEntry, steps: Iterable[Action]) -> list[Action]:
-    """What becomes of pods that waited for their turn at a node, and do not go there now whoever is on the way.
-
-    Another may go ahead of them for the claim that they share, or what they ask for was changed. Nobody overtakes those
-    who wait for a turn, so all others would wait for them as long as they stay gated.
-    """
-    if not entry.held:
-        return []
-    going = {one.pod.metadata.uid for one in steps if isinstance(one, Ungate)}
-    out = [uid for uid, held in entry.held.items() if uid not in going and held.why is not HoldReason.REFUSED]
-    return [LoseTurns(tuple(out))] if out else []
+    elif life.suspended:
+        yield from moves.ended(entry)
+        requeued = condition(observed.conditions, names.REQUEUED)
+        if requeued is not None and requeued.reason == str(Reason.BACKING_OFF) and (observed.requeue_at or 0.0) <= wall:
+            yield WriteConditions(
+                (WantedCondition(names.REQUEUED, True, Reason.REQUEUED, "it waits again"),), delay=SOON
+            )
+        yield Enqueue(until=observed.requeue_at or 0.0)
+        if outsiders := rules.outsiders(entry):
+            yield EvictSome(outsiders)
+        if entry.refused is not None:
+            yield from waits(entry, entry.refused.reason, entry.refused.message, now)
+    yield from nominated_nodes.before_admission(entry, rules.planned(entry), rules, now)
 
 
 def end_without_workload(entry: WorkloadEntry, why: str, rules: ReconcileContext) -> Action:
@@ -215,9 +195,20 @@ def live_on(life: Life, limits: LifeRules, wall: float) -> Iterator[Action]:
     """What is to be done now, in order; nothing where nothing is, and nothing is to be waited for but events."""
     # Without a reservation, Evicted is the past of a workload that waits again.
     if life.reserved_at is None:
-        yield from _while_waiting(life, wall)
+        if not life.active:
+            yield Dequeue()
+        elif not life.suspended:
+            yield Suspend(life.unadmitted)  # nobody admitted it, or its admission was removed
+        elif life.requeue_at is not None and wall < life.requeue_at:
+            yield RequeueAfter(life.requeue_at - wall)
     elif life.evicted is not None:
-        yield from _while_leaving(life, life.evicted, limits, wall)
+        # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.
+        if life.bound:
+            yield EvictPods(life.bound, life.evicted.message)
+        elif not life.suspended:
+            yield Suspend()
+        else:
+            yield from _give_back(life, life.evicted, limits, wall)
     elif wrong := next(_what_ends_it(life), None):
         # Before the conditions and the start: what is to end must not be admitted or started first.
         yield wrong
@@ -229,29 +220,12 @@ def live_on(life: Life, limits: LifeRules, wall: float) -> Iterator[Action]:
         yield from _while_running(life, limits, wall, life.admitted_at)
 
 
-def _while_waiting(life: Life, wall: float) -> Iterator[Action]:
-    """It holds nothing."""
-    if not life.active:
-        yield Dequeue()
-    elif not life.suspended:
-        yield Suspend(life.unadmitted)  # nobody admitted it, or its admission was removed
-    elif life.requeue_at is not None and wall < life.requeue_at:
-        yield RequeueAfter(life.requeue_at - wall)
-
-
-def _while_leaving(life: Life, evicted: Evicted, limits: LifeRules, wall: float) -> Iterator[Action]:
-    """On its way out, one step at a time."""
-    # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.
-    if life.bound:
-        yield EvictPods(life.bound, evicted.message)
-    elif not life.suspended:
-        yield Suspend()
-    else:
-        yield from _give_back(life, evicted, limits, wall)
-
-
 def _give_back(life: Life, evicted: Evicted, limits: LifeRules, wall: float) -> Iterator[Action]:
-    reason = _eviction_reason(evicted.reason)
+    try:
+        reason = Reason(evicted.reason)
+    except ValueError:
+        # One that somebody else wrote is like a preemption: its workload may come back.
+        reason = Reason.PREEMPTED
     slow, last = reason in _SLOW, reason in _LAST
     # A preemption is no failure of the workload: it neither backs off nor counts against the limit.
     requeues = life.requeues + 1 if slow else life.requeues
@@ -268,14 +242,6 @@ def _give_back(life: Life, evicted: Evicted, limits: LifeRules, wall: float) -> 
     leave = over or last or not life.active
     said = _returned(life, reason, evicted.message, until if until > wall else None, leave=leave)
     yield ClearAdmission(said, until, requeues, leave)
-
-
-def _eviction_reason(reason: str) -> Reason:
-    """The reason of an eviction. One that somebody else wrote is like a preemption: its workload may come back."""
-    try:
-        return Reason(reason)
-    except ValueError:
-        return Reason.PREEMPTED
 
 
 def seconds_away(limits: LifeRules, requeues: int) -> float:
@@ -301,7 +267,7 @@ def _returned(
             wanted.append(WantedCondition(names.REQUEUED, False, reason, text))
     elif until is not None:
         text = f"it comes back at {timestamp(until)}: {message}"
-        # `_in_its_queue` looks for this reason to say that the pause is over.
+        # `_waiting` looks for this reason to say that the pause is over.
         wanted.append(WantedCondition(names.REQUEUED, False, Reason.BACKING_OFF, text))
     else:
         wanted.append(WantedCondition(names.REQUEUED, True, Reason.REQUEUED, f"it waits again: {message}"))

@@ -1,7 +1,5 @@
 """Sentences for people: where a workload went, and why it waits."""
 
-from collections.abc import Mapping
-
 from engine.cluster.levels import domain_in_words
 from engine.model import HOSTNAME_LABEL, PodSet, Policy
 from ungater.model.pod_slots import PodSetSlots, Values
@@ -20,17 +18,18 @@ def admitted(slots: PodSetSlots, pod_set: PodSet) -> str:
     if len(domains) == 1:
         where = f"in {domain_in_words(next(iter(domains)))} ({slots.levels[depth - 1]})"
     else:
-        where = f"over {len(domains)} domains of {slots.levels[depth - 1]}: {_list_domains(domains)}"
-    narrower = f", on {_counted(slots)}" if depth < len(slots.levels) else ""
-    preferred = " (preferred: no single one had room)" if _spilled(pod_set, domains) else ""
+        shown = [f"{domain_in_words(values)} ({count})" for values, count in list(domains.items())[: 2 * SHOWN]]
+        more = f" and {len(domains) - len(shown)} more" if len(domains) > len(shown) else ""
+        where = f"over {len(domains)} domains of {slots.levels[depth - 1]}: {', '.join(shown)}{more}"
+    narrower = ""
+    if depth < len(slots.levels):
+        count = len(slots.slots)
+        of_level = f"domain{'s' * (count != 1)} of {slots.levels[-1]}"
+        what = f"host{'s' * (count != 1)}" if slots.levels[-1] == HOSTNAME_LABEL else of_level
+        narrower = f", on {count} {what}"
+    spilled = pod_set.topology.policy is Policy.PREFERRED and len(domains) > 1
+    preferred = " (preferred: no single one had room)" if spilled else ""
     return f"{pods} {where}{narrower}{preferred}"
-
-
-def _counted(slots: PodSetSlots) -> str:
-    """How many domains of the narrowest level: ``4 hosts``, or ``4 domains of <level>``."""
-    count, by_host = len(slots.slots), slots.levels[-1] == HOSTNAME_LABEL
-    what = f"host{'s' * (count != 1)}" if by_host else f"domain{'s' * (count != 1)} of {slots.levels[-1]}"
-    return f"{count} {what}"
 
 
 def by_domain(slots: PodSetSlots, depth: int) -> dict[Values, int]:
@@ -40,13 +39,3 @@ def by_domain(slots: PodSetSlots, depth: int) -> dict[Values, int]:
         values = slot.values[:depth]
         counts[values] = counts.get(values, 0) + slot.count
     return counts
-
-
-def _spilled(pod_set: PodSet, domains: Mapping[Values, int]) -> bool:
-    return pod_set.topology.policy is Policy.PREFERRED and len(domains) > 1
-
-
-def _list_domains(domains: Mapping[Values, int]) -> str:
-    shown = [f"{domain_in_words(values)} ({count})" for values, count in list(domains.items())[: 2 * SHOWN]]
-    more = len(domains) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -18,7 +18,7 @@ Rules
   hold before it is over: suspended, deleted and made again, they hold nothing for longer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -149,7 +149,9 @@ class _Lack(msgspec.Struct, frozen=True):
     never: bool
 
 
-def _lacking_pods(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
+def give_up_missing(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Action]:
+    """What is to be done about the pods that are missing from a workload that holds something, and is to run."""
+    lacking: list[_Lack] = []
     for name, one in (entry.came or {}).items():
         if one.there >= one.need:
             continue
@@ -158,12 +160,7 @@ def _lacking_pods(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
             # Of an ordered owner a later pod is made once the earlier ones are
             # ready, which takes as long as images take to pull.
             left = min(left, (limits.again if entry.job.in_order else limits.never) - one.grown)
-        yield _Lack(name, one.need, one.there, one.seen_at + left, one.never)
-
-
-def give_up_missing(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Action]:
-    """What is to be done about the pods that are missing from a workload that holds something, and is to run."""
-    lacking = list(_lacking_pods(entry, limits))
+        lacking.append(_Lack(name, one.need, one.there, one.seen_at + left, one.never))
     late = [one for one in lacking if one.due <= now and entry.late.get(one.name, one.need) > one.there]
     there = any(one.there for one in (entry.came or {}).values())
     done = short(entry) and not lacking and not there  # by those that came

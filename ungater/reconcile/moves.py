@@ -33,8 +33,8 @@ from ungater.model.actions import (
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
-from ungater.model.job_view import SERVICES, JobView, PodSetView, is_job
-from ungater.model.pod_slots import PodSetSlots, Tally, finished
+from ungater.model.job_view import SERVICES, JobView, is_job
+from ungater.model.pod_slots import Tally, finished
 from ungater.model.workload_entry import WorkloadEntry
 
 AWAITED = 60.0  # seconds for which a pod that went is taken to have a successor that is still to come
@@ -58,7 +58,12 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> Iterator[Action
     pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
     pods.sort(key=lambda pod: pod.metadata.name)
     ending = tuple([pod for name, count in counted.items() for pod in _ending(entry, name, count)])
-    leaving = any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items())
+    # Where more pods are in a slice than it has slots, some are still to go.
+    leaving = any(
+        count.ending
+        or any(used > slot.count for slot, used in zip(entry.slots_in[name].slots, count.used, strict=True))
+        for name, count in counted.items()
+    )
     coming = any(count.waiting or sum(count.unbound) for count in counted.values())
     if pods:
         one = not as_one(entry) and not all(is_job(controller_of(pod.metadata)) for pod in pods)
@@ -96,12 +101,12 @@ def movable(entry: WorkloadEntry) -> bool:
 
 def as_one(entry: WorkloadEntry) -> bool:
     """Whether all of its pods go when one of them is moved."""
-    return entry.job.whole or entry.job.kind == LEADER_SETS or not all(map(_moves_alone, entry.job.pod_sets))
-
-
-def _moves_alone(owned: PodSetView) -> bool:
-    """Whether its pods need not keep together in slices, or with those of other pod sets."""
-    return not owned.shared and (owned.request is None or not (owned.request.slices or owned.request.group))
+    # Pods keep together in slices, or with those of other pod sets.
+    together = any(
+        one.shared or (one.request is not None and (one.request.slices or one.request.group))
+        for one in entry.job.pod_sets
+    )
+    return entry.job.whole or entry.job.kind == LEADER_SETS or together
 
 
 def _of_service(job: JobView) -> bool:
@@ -177,8 +182,3 @@ def _ends(pod: Pod) -> bool:
 def _moving_reason(entry: WorkloadEntry) -> str:
     found = condition(entry.observed.conditions, names.MOVING) if entry.observed is not None else None
     return found.message if found is not None else ""
-
-
-def _crowded(slots: PodSetSlots, counted: Tally) -> bool:
-    """Whether more pods are in some slice than it has slots."""
-    return any(used > slot.count for slot, used in zip(slots.slots, counted.used, strict=True))

@@ -15,7 +15,7 @@ Rules
   moved they wait for pods that end, and for no longer than these take.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from engine.reasons import Reason
@@ -42,8 +42,20 @@ def hold_groups_together(
 ) -> list[Action]:
     """The steps for a workload without those that would let go a part of a group; and what is done about that."""
     going = {one.pod.metadata.uid: one.pod for one in steps if isinstance(one, Ungate)}
-    have_place = [*going.values(), *_on_their_way(entry, rules)]
-    # Pods let go earlier count too: kube-scheduler holds them as long as one of their group is gated.
+    # Pods let go earlier that have no node yet count too: kube-scheduler holds them as long as one of their group is
+    # gated.
+    have_place = [
+        *going.values(),
+        *(
+            pod
+            for pod in entry.pods.values()
+            if pod.spec.pod_group
+            and not pod.spec.node_name
+            and not is_gated(pod, rules.keys.gate)
+            and not finished(pod)
+            and pod.metadata.deletion_timestamp is None
+        ),
+    ]
     groups = _groups(have_place)
     waiting = {group: pod for group in groups if (pod := _waiting(entry, group, going, rules))}
     ends = {group: pod for group in groups if (pod := _ending(group, rules))}
@@ -52,9 +64,27 @@ def hold_groups_together(
     if not ends and (over := _evicted(entry, have_place, waiting, rules, now)) is not None:
         return [over]
     # Nothing else of the look is held up: deletions and reasons go on.
-    kept = list(_keep_groups(entry, steps, {*waiting, *ends}, rules))
+    held_up = {*waiting, *ends}
+    kept: list[Action] = []
+    for one in steps:
+        # A patch that was sent before is sent again all the same: its pod may be without the gate already.
+        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in held_up:
+            kept.append(one)
+        elif rules.nominates:  # the room of those that are held up may be kept meanwhile
+            kept += nominated_nodes.in_slot(entry, one.pod, one.index, rules.keys)
     if ends:  # nobody is late before they are gone, so time begins then
-        return [HoldUp(since=now, ending=True), *_tell_of_ending(ends), *kept, RequeueAfter(_patience(rules))]
+        told = [
+            EmitEvent(
+                "Normal",
+                Reason.POD_GROUP_HELD,
+                "Ungate",
+                f"its new pods stay gated until pod {pod.metadata.name} on node {pod.spec.node_name} has ended: "
+                f"kube-scheduler still counts that pod in PodGroup {pod.spec.pod_group}",
+                once=f"ending {group}",
+            )
+            for group, pod in ends.items()
+        ]
+        return [HoldUp(since=now, ending=True), *told, *kept, RequeueAfter(_patience(rules))]
     # While old pods of the group ended, no new one was late: the time begins when the last of them is gone.
     fresh = entry.held_up_since is None or entry.ending_until == inf
     since = now if fresh or entry.held_up_since is None else entry.held_up_since
@@ -64,18 +94,6 @@ def hold_groups_together(
         *kept,
         RequeueAfter(left if left > 0 else _patience(rules)),
     ]
-
-
-def _keep_groups(
-    entry: WorkloadEntry, steps: Iterable[Action], held_up: Collection[str], rules: ReconcileContext
-) -> Iterator[Action]:
-    """The steps without those that let go pods of groups that are held up; the room of these may be kept meanwhile."""
-    for one in steps:
-        # A patch that was sent before is sent again all the same: its pod may be without the gate already.
-        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in held_up:
-            yield one
-        elif rules.nominates:
-            yield from nominated_nodes.in_slot(entry, one.pod, one.index, rules.keys)
 
 
 def ending(entry: WorkloadEntry, rules: ReconcileContext) -> bool:
@@ -95,28 +113,6 @@ def _ending(group: str, rules: ReconcileContext) -> Pod | None:
         and not rules.dead(pod.spec.node_name)
     )
     return min(found, key=lambda pod: pod.metadata.name, default=None)
-
-
-def _tell_of_ending(ends: Mapping[str, Pod]) -> Iterable[Action]:
-    for group, pod in ends.items():
-        text = (
-            f"its new pods stay gated until pod {pod.metadata.name} on node {pod.spec.node_name} has ended: "
-            f"kube-scheduler still counts that pod in PodGroup {pod.spec.pod_group}"
-        )
-        yield EmitEvent("Normal", Reason.POD_GROUP_HELD, "Ungate", text, once=f"ending {group}")
-
-
-def _on_their_way(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
-    """Pods that were let go, and have no node yet."""
-    return [
-        pod
-        for pod in entry.pods.values()
-        if pod.spec.pod_group
-        and not pod.spec.node_name
-        and not is_gated(pod, rules.keys.gate)
-        and not finished(pod)
-        and pod.metadata.deletion_timestamp is None
-    ]
 
 
 def _waiting(entry: WorkloadEntry, group: str, going: Iterable[str], rules: ReconcileContext) -> Pod | None:

@@ -97,8 +97,11 @@ def settled(entry: WorkloadEntry, steps: list[Action], rules: ReconcileContext, 
         # After the gate, a nomination is kube-scheduler's own business; a patch on its way may have removed the gate.
         if not is_gated(pod, rules.keys.gate) or finished(pod) or entry.on_its_way(uid) is not None:
             continue
-        if (ungate := going.get(uid)) is not None and _goes_there(entry, ungate):
-            continue
+        if (ungate := going.get(uid)) is not None:
+            said, slots = ungate.pod.status.nominated_node_name, entry.slots_of(ungate.pod)
+            # It goes now, and is nominated nowhere but where it goes.
+            if not said or (slots is not None and said == slots.slots[ungate.index].node):
+                continue
         found, again = due_now(entry, pod, kept.get(uid, ""), now)
         due += found
         later += again
@@ -116,9 +119,3 @@ def due_now(entry: WorkloadEntry, pod: Pod, node: str, now: float) -> tuple[Sequ
         return (NominateNode(pod, node),), ()
     # Room that it does not get is free at once, whenever it gets another.
     return (NominateNode(pod, ""),) if node != sent.node and sent.node else (), (sent.again - now,)
-
-
-def _goes_there(entry: WorkloadEntry, ungate: Ungate) -> bool:
-    """Whether a pod that goes now is nominated nowhere but where it goes."""
-    said, slots = ungate.pod.status.nominated_node_name, entry.slots_of(ungate.pod)
-    return not said or (slots is not None and said == slots.slots[ungate.index].node)

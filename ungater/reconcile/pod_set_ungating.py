@@ -3,7 +3,7 @@
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -68,8 +68,16 @@ class PodSetUngating(msgspec.Struct, frozen=True):
             pod_set.rank_of_pod,
             only,
         )
-        lost = _lost_slots(entry, pod_set, slots, counted, placed, rules)
-        refused = _refused_slots(slots, counted, placed, rules.avoided(entry, pod_set, now))
+        # Slots that pods need and where none can start now: slice -> how many. Those of pods of the job that still run
+        # there stay: moving them would end those pods.
+        used = {index for _, index in placed}
+        needed = sorted(used | {index for index, count in enumerate(counted.unbound) if count})
+        closed = rules.lost(entry, pod_set, slots, needed) if needed else ()
+        lost = {index: left for index in closed if (left := slots.slots[index].count - counted.bound[index]) > 0}
+        # Those on nodes that refused such a pod, as far as pods need them and none holds them.
+        avoided = rules.avoided(entry, pod_set, now)
+        unheld = counted.free_slots(slots) if avoided else []
+        refused = {index: unheld[index] for index in used if slots.slots[index].node in avoided}
         stuck = let_go.moves_of(entry, slots, counted, late)
         volumes = VolumeSlots.from_choices(slots, counted, placed, choices)
         # The last one wins where a slice is in several: of a lost or stuck slice more slots move than the free ones.
@@ -104,33 +112,6 @@ def _bars(
         elif kind is not None and not pod.spec.resource_claims:
             free.add(kind)
     return found
-
-
-def _lost_slots(  # noqa: PLR0917
-    entry: WorkloadEntry,
-    pod_set: PodSetView,
-    slots: PodSetSlots,
-    counted: Tally,
-    placed: Sequence[tuple[Pod, int]],
-    rules: ReconcileContext,
-) -> dict[int, int]:
-    """Slots that pods need and where none can start now: slice -> how many.
-
-    Those of pods of the job that still run there stay: moving them would end those pods.
-    """
-    needed = sorted({index for _, index in placed} | {index for index, count in enumerate(counted.unbound) if count})
-    lost = rules.lost(entry, pod_set, slots, needed) if needed else ()
-    return {index: left for index in lost if (left := slots.slots[index].count - counted.bound[index]) > 0}
-
-
-def _refused_slots(
-    slots: PodSetSlots, counted: Tally, placed: Sequence[tuple[Pod, int]], avoided: Collection[str]
-) -> dict[int, int]:
-    """Slots on nodes that refused such a pod, as far as pods need them and none holds them: slice -> how many."""
-    if not avoided:
-        return {}
-    free = counted.free_slots(slots)
-    return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
 
 
 def keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> None:

@@ -11,7 +11,7 @@ from ungater.model.actions import (
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
-from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
 
 SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the write needless
 
@@ -20,14 +20,9 @@ _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way a
 
 def said(entry: WorkloadEntry, now: float) -> list[Action]:
     """Which pods wait for others on their way, else whether all are ready."""
-    return _stalled_pods(entry, now) or ready(entry)
-
-
-def _stalled_pods(entry: WorkloadEntry, now: float) -> list[Action]:
-    """Some pods have waited for a while for what others do on their node."""
     held = [one for one in entry.held.values() if now - one.since >= _HELD_LONG]
     if not held:
-        return []
+        return ready(entry)
     nodes = sorted({one.node for one in held})
     more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
     why = next((one.words for one in held if one.words), "")
@@ -64,7 +59,9 @@ def ready(entry: WorkloadEntry) -> list[Action]:
         writes.append(write_ready(Reason.KUBELET_REFUSED, f"{refusal.message}; {again}"))
     elif stuck or (was_ready and owner.count == owner.full):
         # `conditions.unready_at` goes by this reason where the admission and this moment fall into one second.
-        reason = Reason.PODS_NOT_READY if was_ready or _ready_before(observed) else Reason.WAIT_FOR_START
+        conditions = observed.conditions if observed is not None else ()
+        unready_at = names.unready_at(conditions, names.true_since(conditions, names.ADMITTED))
+        reason = Reason.PODS_NOT_READY if was_ready or unready_at is not None else Reason.WAIT_FOR_START
         writes.append(write_ready(reason, f"{owner.ready} of {owner.count} pods are ready"))
     return writes
 
@@ -74,10 +71,3 @@ def write_ready(
 ) -> WriteConditions:
     """The condition PodsReady. ``lost``: as in `WriteConditions`."""
     return WriteConditions((WantedCondition(names.PODS_READY, status, reason, message),), delay=SOON, lost=lost)
-
-
-def _ready_before(observed: ObservedWorkload | None) -> bool:
-    """Whether pods that are not ready now were since the admission."""
-    if observed is None:
-        return False
-    return names.unready_at(observed.conditions, names.true_since(observed.conditions, names.ADMITTED)) is not None

@@ -57,15 +57,11 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
     """
-    steps = [*_decided(entry, rules, now, wall), *_said_again(entry)]
+    steps, observed = list(_decided(entry, rules, now, wall)), entry.observed
+    # Conditions that nothing of this changes hold for the Workload as it is now: `kubectl wait` asks for that.
+    if observed is not None and (again := names.outdated(observed.conditions, observed.generation)):
+        steps.append(WriteConditions(again, delay=SOON))
     return nominated_nodes.settled(entry, steps, rules, now) if rules.nominates else steps
-
-
-def _said_again(entry: WorkloadEntry) -> list[Action]:
-    """Conditions that nothing of the above changes hold for the Workload as it is now: `kubectl wait` asks for that."""
-    observed = entry.observed
-    again = names.outdated(observed.conditions, observed.generation) if observed is not None else ()
-    return [WriteConditions(again, delay=SOON)] if again else []
 
 
 def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> Iterator[Action]:
@@ -86,7 +82,11 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
             yield from _suspended(entry, rules, now, wall)
         else:
             yield from (*stranded, *_misled(entry, rules, now), *lifecycle.follow_life(entry, rules, now, wall))
-            yield from _adopted(entry)
+            # Its Workload is not to be collected while pods of the group are there. It was made when the first of them
+            # were there, and they are replaced one by one.
+            members = {uid for _, uid in owner.members}
+            if len(members & entry.observed.owners) < min(OWNERS, len(members)):
+                yield UpdateOwners()
 
 
 def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Action]:
@@ -182,16 +182,6 @@ def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterat
             "replacement gets a slot of the new one"
         )
         yield Delete(pod, Reason.SLOT_MOVED, text)
-
-
-def _adopted(entry: WorkloadEntry) -> list[Action]:
-    """What keeps the Workload of a pod group from being collected while pods of the group are there.
-
-    It was made when the first of them were there, and they are replaced one by one.
-    """
-    members = {uid for _, uid in entry.job.members}
-    owners = len(members & entry.observed.owners) if entry.observed is not None else 0
-    return [UpdateOwners()] if owners < min(OWNERS, len(members)) else []
 
 
 def _finish_job(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> Iterator[Action]:

@@ -49,7 +49,21 @@ def resize(
 def give_back(entry: WorkloadEntry, counted: Mapping[str, Tally], now: float, rules: ReconcileContext) -> list[Action]:
     """What fewer pods leave, one pod set after the other."""
     first = next(_smaller(entry, counted, rules), None)
-    return list(_shrink(entry, first, now)) if first is not None else []
+    done: list[Action] = []
+    if first is not None:
+        others = sum(entry.admitted(other.name) for other in entry.job.pod_sets if other.name != first.pod_set)
+        if entry.shrink_at is None:
+            done.append(ShrinkLater())
+        elif entry.shrink_at > now:
+            done.append(RequeueAfter(entry.shrink_at - now))  # another look came first
+        # Something is left to be admitted. Where nothing is, the admission ends as a whole below.
+        elif first.count or others or entry.growing:
+            done.append(first)
+        # All its pods have finished, and it ends soon; or it keeps its quota for the pods to come.
+        elif not (entry.job.queue and entry.job.full):
+            message = "the job asks for no pods now (parallelism 0)"
+            done.append(Release(names.nothing_held(Reason.PENDING, message)))
+    return done
 
 
 def _smaller(entry: WorkloadEntry, counted: Mapping[str, Tally], rules: ReconcileContext) -> Iterator[Shrink]:
@@ -78,17 +92,3 @@ def _smaller(entry: WorkloadEntry, counted: Mapping[str, Tally], rules: Reconcil
         if (less := granted.less(entry, pod_set, rules)) is not None:
             # The counts stay: only what is granted to each pod gets smaller.
             yield Shrink(entry.slots_in.get(pod_set.name), entry.admitted(pod_set.name), pod_set.name, less)
-
-
-def _shrink(entry: WorkloadEntry, shrink: Shrink, now: float) -> Iterator[Action]:
-    others = sum(entry.admitted(other.name) for other in entry.job.pod_sets if other.name != shrink.pod_set)
-    if entry.shrink_at is None:
-        yield ShrinkLater()
-    elif entry.shrink_at > now:
-        yield RequeueAfter(entry.shrink_at - now)  # another look came first
-    # Something is left to be admitted. Where nothing is, the admission ends as a whole below.
-    elif shrink.count or others or entry.growing:
-        yield shrink
-    # All its pods have finished, and it ends soon; or it keeps its quota for the pods to come.
-    elif not (entry.job.queue and entry.job.full):
-        yield Release(names.nothing_held(Reason.PENDING, "the job asks for no pods now (parallelism 0)"))

@@ -58,65 +58,8 @@ def say_why(  # noqa: PLR0917
     first = next(_reasons(entry, made, barred, looks, late, rules, now), None)
     if first is not None:
         return _warn(entry, *first, "Place", now)
-    return _report_gated(entry, looks, now) if entry.slots_in else pods_ready.ready(entry)
-
-
-def _reasons(  # noqa: PLR0917
-    entry: WorkloadEntry,
-    made: as_made.Comparison,
-    barred: Sequence[Barred],
-    looks: Sequence[PodSetUngating],
-    late: let_go.Late,
-    rules: ReconcileContext,
-    now: float,
-) -> Iterator[tuple[Reason, str]]:
-    """(reason, message), the one to be said first."""
-    if made.mixed:
-        yield Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed)
-    if (found := granted.message_of(entry, barred)) is not None:
-        yield found
-    yield from _of_no_kind(entry, rules)
-    if missing_pods.short(entry):
-        yield Reason.PODS_MISSING, missing_pods.message(entry, rules.missing_pods)
-    # Slots that are lost are told of first.
-    if not any(look.lost for look in looks) and (
-        found := volume_slots.message_of(entry, [look.volumes for look in looks])
-    ):
-        yield found
-    if late:
-        consequence = let_go.consequence(entry, late, moving=any(look.stuck for look in looks))
-        yield Reason.SCHEDULER_REFUSED, f"{let_go.message_of(entry, late)}; {consequence}"
-    elif unstarted := let_go.unstarted(entry, now):
-        yield Reason.NOT_STARTED, let_go.message_of_unstarted(entry, unstarted)
-    elif ignored := let_go.ignored(entry):
-        yield Reason.NOT_SCHEDULED, let_go.message_of_ignored(ignored)
-
-
-def _of_no_kind(entry: WorkloadEntry, rules: ReconcileContext) -> Iterator[tuple[Reason, str]]:
-    """Pods wait of a kind that the workload has no slots for."""
-    owner, keys = entry.job, rules.keys
-    pods = entry.pods.values() if owner.kinds else ()
-    others = [pod for pod in pods if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
-    for first in sorted(others, key=lambda pod: pod.metadata.name)[:1]:
-        kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
-        message = (
-            f"pod {first.metadata.name} is of kind {owner.role(first)}, and {owner.called} was placed with {kinds} "
-            f"alone: annotation {keys.pod_group_total} must count the pods of all kinds"
-        )
-        yield Reason.PARTLY_PLACED, message
-
-
-def _warn(  # noqa: PLR0917
-    entry: WorkloadEntry, reason: Reason, message: str, action: str, now: float, lost: tuple[str, ...] = ()
-) -> list[Action]:
-    said: list[Action] = [write_ready(reason, message, lost=lost)]
-    if _is_news(entry, reason, message, now):
-        said.append(EmitEvent("Warning", reason, action, message))
-    return said
-
-
-def _report_gated(entry: WorkloadEntry, looks: Sequence[PodSetUngating], now: float) -> list[Action]:
-    """PodsReady, and why pods are still gated where some are."""
+    if not entry.slots_in:
+        return pods_ready.ready(entry)
     owner = entry.job
     astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
     total = sum(look.slots.total for look in looks)
@@ -135,3 +78,53 @@ def _report_gated(entry: WorkloadEntry, looks: Sequence[PodSetUngating], now: fl
             message = "1 gated pod waits for a slot that another pod of it holds until that one is gone"
         return [write_ready(Reason.SLOT_OCCUPIED, message)]
     return pods_ready.said(entry, now)
+
+
+def _reasons(  # noqa: PLR0917
+    entry: WorkloadEntry,
+    made: as_made.Comparison,
+    barred: Sequence[Barred],
+    looks: Sequence[PodSetUngating],
+    late: let_go.Late,
+    rules: ReconcileContext,
+    now: float,
+) -> Iterator[tuple[Reason, str]]:
+    """(reason, message), the one to be said first."""
+    if made.mixed:
+        yield Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed)
+    if (found := granted.message_of(entry, barred)) is not None:
+        yield found
+    # Pods wait of a kind that the workload has no slots for.
+    owner, keys = entry.job, rules.keys
+    pods = entry.pods.values() if owner.kinds else ()
+    others = [pod for pod in pods if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
+    for first in sorted(others, key=lambda pod: pod.metadata.name)[:1]:
+        kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
+        message = (
+            f"pod {first.metadata.name} is of kind {owner.role(first)}, and {owner.called} was placed with {kinds} "
+            f"alone: annotation {keys.pod_group_total} must count the pods of all kinds"
+        )
+        yield Reason.PARTLY_PLACED, message
+    if missing_pods.short(entry):
+        yield Reason.PODS_MISSING, missing_pods.message(entry, rules.missing_pods)
+    # Slots that are lost are told of first.
+    if not any(look.lost for look in looks) and (
+        found := volume_slots.message_of(entry, [look.volumes for look in looks])
+    ):
+        yield found
+    if late:
+        consequence = let_go.consequence(entry, late, moving=any(look.stuck for look in looks))
+        yield Reason.SCHEDULER_REFUSED, f"{let_go.message_of(entry, late)}; {consequence}"
+    elif unstarted := let_go.unstarted(entry, now):
+        yield Reason.NOT_STARTED, let_go.message_of_unstarted(entry, unstarted)
+    elif ignored := let_go.ignored(entry):
+        yield Reason.NOT_SCHEDULED, let_go.message_of_ignored(ignored)
+
+
+def _warn(  # noqa: PLR0917
+    entry: WorkloadEntry, reason: Reason, message: str, action: str, now: float, lost: tuple[str, ...] = ()
+) -> list[Action]:
+    said: list[Action] = [write_ready(reason, message, lost=lost)]
+    if _is_news(entry, reason, message, now):
+        said.append(EmitEvent("Warning", reason, action, message))
+    return said

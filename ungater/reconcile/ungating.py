@@ -3,7 +3,7 @@
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from engine.reasons import Reason
 from ungater.model import conditions as names
@@ -42,7 +42,11 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[A
         return [made.taken]
     elsewhere = granted.of_other_queues(entry, rules.keys, now)
     others = {*(one.pod.metadata.uid for one in elsewhere), *made.mixed}
-    if unlike := _unlike(entry, made, rules):
+    # Nothing is decided again under pods that run: those would have to go for it.
+    if (made.mixed or entry.undecided) and granted.none_runs(entry, rules.keys.gate):
+        unlike = _decided_again(entry)
+        if made.mixed:
+            unlike = names.nothing_held(Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed))
         return _put_back(entry, unlike)
     late, moving = let_go.late_pods(entry, rules, now), moves.under_way(entry)
 
@@ -62,7 +66,11 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[A
 
     # 3. Give all back where none of them runs and something else would suit its pods.
     anew = granted.given_back(entry, barred, rules.keys.gate) or granted.anew(entry, asked, rules.keys.gate)
-    if anew or (anew := _misplaced(entry, looks, rules.keys.gate)):
+    # Slots are closed to its pods as they are made: a domain that was decided for other pods is no better where only
+    # some of its slots are closed to these.
+    otherwise = {one.name for one in entry.job.pod_sets if one.as_made}
+    closed = any(look.lost and look.name in otherwise for look in looks)
+    if anew or (closed and granted.none_runs(entry, rules.keys.gate) and (anew := _decided_again(entry))):
         return _put_back(entry, anew)
 
     # 4. Move slots where pods do not run, or place all of its pods again.
@@ -136,26 +144,6 @@ def _put_back(entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> list
     if not (entry.job.queue and entry.job.suspendable):
         return [Dequeue(), Release(wanted)]
     return [Evict(Reason(wanted[0].reason), wanted[0].message)]
-
-
-def _unlike(entry: WorkloadEntry, made: as_made.Comparison, rules: ReconcileContext) -> tuple[WantedCondition, ...]:
-    """What is said of a workload whose pods are not those that it was decided for; () where some of them run."""
-    # Nothing is decided again under pods that run: those would have to go for it.
-    if not (made.mixed or entry.undecided) or not granted.none_runs(entry, rules.keys.gate):
-        return ()
-    if made.mixed:
-        return names.nothing_held(Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed))
-    return _decided_again(entry)
-
-
-def _misplaced(entry: WorkloadEntry, looks: Sequence[PodSetUngating], gate: str) -> tuple[WantedCondition, ...]:
-    """What is said of one whose pods, as they are made, cannot start in slots that it has; () where some of them run.
-
-    A domain that was decided for other pods is no better where only some of its slots are closed to these.
-    """
-    made = {one.name for one in entry.job.pod_sets if one.as_made}
-    closed = any(look.lost and look.name in made for look in looks)
-    return _decided_again(entry) if closed and granted.none_runs(entry, gate) else ()
 
 
 def _decided_again(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:

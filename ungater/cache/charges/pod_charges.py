@@ -52,9 +52,8 @@ class Charges:
             # charge its node would be given away before it arrives.
             if node := self._heads_for(pod):
                 attached, devices = self._volumes.attached(pod), self._claimed.unknown_devices(pod)
-                self._charge_node(
-                    convert.pod(_pod_on_node(pod, node), self._scheduler, attached=attached, devices=devices)
-                )
+                bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+                self._charge_node(convert.pod(bound, self._scheduler, attached=attached, devices=devices))
             elif objects.key(pod) in self._state.pods:
                 self.discharge_pod(pod)
             return
@@ -177,7 +176,8 @@ class Charges:
             self._mismatches.shorten_backoff(charged.node, self._entries.values())
             self._refusals.shorten_backoff(charged.node, self._entries.values())
             # With anti-affinity its end may open whole domains, in any flavor.
-            self._core.queue_inadmissible(None if _keeps_off(pod) else self._state.flavors_on(charged.node))
+            keeps_off = pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
+            self._core.queue_inadmissible(None if keeps_off else self._state.flavors_on(charged.node))
 
     def note_arrival(self, pod: objects.Pod) -> None:
         """A pod may be on its way to a node, or have come."""
@@ -222,13 +222,3 @@ class Charges:
     def marked(self, entry: WorkloadEntry, pod: objects.Pod) -> bool:
         """Whether a pod was let go for this workload."""
         return mark_of(pod, self._keys) == entry.job.workload
-
-
-def _pod_on_node(pod: objects.Pod, node: str) -> objects.Pod:
-    """A pod as it will be on this node."""
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-
-
-def _keeps_off(pod: objects.Pod) -> bool:
-    """Whether others keep off whole domains because of it, and not only of its node."""
-    return pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None

@@ -45,7 +45,8 @@ class NamedClaims:
 
     def remember_names(self, entry: WorkloadEntry) -> None:
         """A job is there, or names other claims."""
-        now = frozenset(_claims(entry.job))
+        job = entry.job
+        now = frozenset([claim for one in job.pod_sets for claim in named_by(job.namespace, one.template.spec)])
         before = self._of.get(entry.id, frozenset())
         for claim in before - now:
             self._drop(claim, entry.id)
@@ -215,7 +216,3 @@ def _contends(entry: WorkloadEntry) -> bool:
     """Whether a job holds a place, or waits for one."""
     job = entry.job
     return not job.over and (entry.admission is not None or bool(job.queue) or not job.suspended)
-
-
-def _claims(job: JobView) -> Iterable[str]:
-    return (claim for one in job.pod_sets for claim in named_by(job.namespace, one.template.spec))
