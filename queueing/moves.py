@@ -80,7 +80,9 @@ class MoveLog:
 
     def begin_move(self, key: str, now: float, *, asked: bool = False) -> None:
         """A workload is moved from now on; ``asked``: by an administrator."""
-        self._drop_old_moves(now)
+        self._begun = [one for one in self._begun if now - one.at < HOUR]
+        for old in [key for key, moved in self._last.items() if now - moved.at > self._until_forgotten(moved.times)]:
+            del self._last[old]
         before = self._last.get(key)
         self._last[key] = _Moved(now, before.times + 1 if before is not None else 1)
         self._begun.append(_Begun(now, key, asked))
@@ -137,12 +139,6 @@ class MoveLog:
         # Remembered for twice the rest: forgotten sooner, its next rest would begin at the shortest again.
         return max(HOUR, 2.0 * self._rest(times))
 
-    def _drop_old_moves(self, now: float) -> None:
-        self._begun = [one for one in self._begun if now - one.at < HOUR]
-        old = [key for key, moved in self._last.items() if now - moved.at > self._until_forgotten(moved.times)]
-        for key in old:
-            del self._last[key]
-
 
 class MoveTurns:
     """Who is looked at next: one of each namespace after the other, those first that had fewest moves lately.
@@ -182,14 +178,11 @@ class MoveTurns:
         found: list[tuple[int, float, str]] = []
         for namespace, keys in wanting.items():
             recent = self._log.recent(namespace, now)
-            order = sorted((self._tried_at(key), key) for key in keys)
+            order = sorted((self._tried[key].at if key in self._tried else 0.0, key) for key in keys)
             # The second of a namespace counts as if its first had been
             # moved, so namespaces alternate within one look, too.
             found += [(recent + turn, at, key) for turn, (at, key) in enumerate(order)]
         return [key for *_, key in sorted(found)]
-
-    def _tried_at(self, key: str) -> float:
-        return self._tried[key].at if key in self._tried else 0.0
 
 
 def relocated(

@@ -11,7 +11,7 @@ Rules
   that exists.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from math import isinf
 from typing import Any, Final
 
@@ -111,7 +111,13 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
 
 def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Standing:
     active, reason, message = _activity(queue, known)
-    nominal, share = dict(_nominal(queue)), None
+    nominal = {
+        (flavor.flavor, resource): quota.nominal
+        for group in queue.groups
+        for flavor in group.flavors
+        for resource, quota in flavor.resources.items()
+    }
+    share = None
     if queues.rules.fair and queue.cohort:
         found = queues.quotas.share(queue.name)
         # JSON has no infinity, and the field is an integer of 64 bits.
@@ -132,13 +138,6 @@ def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -
     ahead = cluster.get(queue.cluster_queue)
     named = ahead.nominal if ahead is not None and ahead.nominal is not None else {}
     return Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
-
-
-def _nominal(queue: ClusterQueue) -> Iterator[tuple[FlavorResource, int]]:
-    for group in queue.groups:
-        for flavor in group.flavors:
-            for resource, quota in flavor.resources.items():
-                yield (flavor.flavor, resource), quota.nominal
 
 
 def _activity(queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason, str]:

@@ -163,10 +163,12 @@ class Constraints(msgspec.Struct, frozen=True):
         leaf = counts.leaf
         for _, mask in self.masks():
             leaf = leaf * mask
+        exclusive = (part.level for part in self.pod_set.topology.slices if part.alone)
+        known = ((rank, level) for level in exclusive if (rank := self.tree.rank_of_level(level)) is not None)
         found = replace(
             self._with_ceiling(ConstrainedCounts(self.tree, counts)),
             caps=tuple(self._caps()),
-            alone=self._exclusive_levels(),
+            alone=tuple([OneOfAValue(rank, self._codes(level)[self.tree.span]) for rank, level in known]),
         )
         return found if leaf is counts.leaf else replace(found, counts=Counts(self.tree, leaf))
 
@@ -184,7 +186,9 @@ class Constraints(msgspec.Struct, frozen=True):
 
     def masks(self) -> Iterator[tuple[Reason, Mask]]:
         """(reason, nodes that may still be used) for each constraint that other pods decide."""
-        yield from self._repelled()
+        for other in self.state.affinity_index.repelling(self.state.cluster.at, self.pod_set.namespace):
+            if reaches(other.term, other.pods.namespace, self.pod_set.namespace, self.pod_set.labels):
+                yield other.term.repels, ~self._near(other.term.topology_key, [other.pods])
         groups = list(self.state.pod_groups()) if self.pod_set.anti_affinity or self.pod_set.affinity else []
         for term in self.pod_set.anti_affinity:
             yield term.repels, ~self._near(term.topology_key, self._selected(groups, (term,)))
@@ -197,11 +201,6 @@ class Constraints(msgspec.Struct, frozen=True):
             else:
                 labelled = self._codes(term.topology_key)[self.tree.span] > 0
                 yield Reason.POD_AFFINITY, labelled & self._selects_own(self.pod_set.affinity)
-
-    def _repelled(self) -> Iterator[tuple[Reason, Mask]]:
-        for other in self.state.affinity_index.repelling(self.state.cluster.at, self.pod_set.namespace):
-            if reaches(other.term, other.pods.namespace, self.pod_set.namespace, self.pod_set.labels):
-                yield other.term.repels, ~self._near(other.term.topology_key, [other.pods])
 
     def _selected(self, groups: Iterable[AffinityGroup], terms: Sequence[PodTerm]) -> list[AffinityGroup]:
         """Groups that every term selects; none where there are no terms."""
@@ -251,11 +250,6 @@ class Constraints(msgspec.Struct, frozen=True):
             )
         return -1
 
-    def _exclusive_levels(self) -> tuple[OneOfAValue, ...]:
-        levels = (part.level for part in self.pod_set.topology.slices if part.alone)
-        known = ((rank, level) for level in levels if (rank := self.tree.rank_of_level(level)) is not None)
-        return tuple([OneOfAValue(rank, self._codes(level)[self.tree.span]) for rank, level in known])
-
     def _caps(self) -> Iterator[Cap]:
         # Several terms by one key, as of several host ports, are one cap: beside it another would be beyond the count.
         apart = {
@@ -278,7 +272,11 @@ class Constraints(msgspec.Struct, frozen=True):
         groups = (group for group in self.state.pod_groups() if group.namespace == own and not group.terminating)
         pods = self._per_code(key, [group for group in groups if selects(constraint.selector, group.labels)])
         codes = self._codes(key)[self.tree.span]
-        counted = self._selected_nodes() & (codes > 0)
+        counted: Mask = codes > 0
+        # The defaults of a constraint: nodeAffinityPolicy Honor, nodeTaintsPolicy
+        # Ignore. `kube.pods.convert` marks others as unsupported.
+        for _, mask in NodeFilter.for_pod_set(self.pod_set, ()).labels(self.state.cluster.columns, self.tree.span):
+            counted &= mask
         values = np.unique(codes[counted])
         # As `minMatchNum` in podtopologyspread/filtering.go: with
         # fewer domains than minDomains the global minimum is 0.
@@ -303,13 +301,4 @@ class Constraints(msgspec.Struct, frozen=True):
         few = np.bincount(domains, minlength=1) < least
         found = np.zeros(known, np.bool_)
         found[values[few[domains]]] = True
-        return found
-
-    def _selected_nodes(self) -> Mask:
-        """Leaves that pass node selector and node affinity."""
-        found = np.ones(self.tree.size, np.bool_)
-        # The defaults of a constraint: nodeAffinityPolicy Honor, nodeTaintsPolicy
-        # Ignore. `kube.pods.convert` marks others as unsupported.
-        for _, mask in NodeFilter.for_pod_set(self.pod_set, ()).labels(self.state.cluster.columns, self.tree.span):
-            found &= mask
         return found

@@ -134,15 +134,13 @@ class NodeFilter(msgspec.Struct):
                 yield reason, ~_among(table.status[: table.size][selection], codes, len(table.statuses))
 
     def _any(self, nodes: "NodeColumns", terms: Sequence[NodeTerm], selection: Selection) -> Mask:
-        masks = [self._term(nodes, term, selection) for term in terms]
+        masks = []
+        for term in terms:
+            # A term without any requirement selects no node, as the API says of an empty node selector term.
+            parts = [nodes.matches(need, selection) for need in term.labels]
+            parts += [nodes.match_names(need, selection) for need in term.fields]
+            masks.append(np.logical_and.reduce(parts) if parts else nodes.constant(selection, value=False))
         return np.logical_or.reduce(masks) if masks else nodes.constant(selection, value=False)
-
-    @staticmethod
-    def _term(nodes: "NodeColumns", term: NodeTerm, selection: Selection) -> Mask:
-        # A term without any requirement selects no node, as the API says of an empty node selector term.
-        parts = [nodes.matches(need, selection) for need in term.labels]
-        parts += [nodes.match_names(need, selection) for need in term.fields]
-        return np.logical_and.reduce(parts) if parts else nodes.constant(selection, value=False)
 
 
 class NodeColumns(msgspec.Struct, frozen=True):
@@ -170,7 +168,12 @@ class NodeColumns(msgspec.Struct, frozen=True):
         """Whether the nodes' labels meet one requirement."""
         values, codes = self.labels(need.key)
         if need.operator not in {"In", "NotIn"}:
-            wanted = [0] if need.operator == "DoesNotExist" else self._others(need, values)
+            if need.operator == "DoesNotExist":
+                wanted = [0]
+            elif need.operator == "Exists":
+                wanted = list(values.values())
+            else:
+                wanted = [code for value, code in values.items() if compares(need, value)]
             return _among(codes[selection], wanted, len(values) + 1)
         wanted = [values[value] for value in need.values if value in values]
         found = _among(codes[selection], wanted, len(values) + 1)
@@ -192,12 +195,6 @@ class NodeColumns(msgspec.Struct, frozen=True):
         if self.devices.holders.thinking and (left := left_behind(self.devices.holders)):
             found = found | self.match_names(LabelRequirement(key=_NAME, operator="In", values=tuple(left)), selection)
         return found
-
-    @staticmethod
-    def _others(need: LabelRequirement, values: Mapping[str, int]) -> list[int]:
-        if need.operator == "Exists":
-            return list(values.values())
-        return [code for value, code in values.items() if compares(need, value)]
 
     def match_names(self, need: LabelRequirement, selection: Selection) -> Mask:
         """Whether the nodes' names (field metadata.name) meet one requirement; no other field exists."""

@@ -188,8 +188,10 @@ class Table:
         """Node ``order[i]`` becomes node i. Nodes that are not named are dropped."""
         self.alloc, self.free = (_permuted(rows, order) for rows in (self.alloc, self.free))
         self.status = _permuted(self.status, order)
-        # A column that is dropped is made again at the next question, with the values of the nodes that are there.
-        self.labels = {key: column for key, column in self.labels.items() if len(column.values) <= self._worth_keeping}
+        # Nodes come and go for months, and a host name never comes again: a column may have that many codes. One
+        # that is dropped is made again at the next question, with the values of the nodes that are there.
+        most = 2 * self.capacity + _SPARE
+        self.labels = {key: column for key, column in self.labels.items() if len(column.values) <= most}
         for column in self.labels.values():
             column.permute(order)
         self.size = len(order)
@@ -197,11 +199,6 @@ class Table:
         self._count_statuses()
         # One beyond the end: counts that had seen every change are not current either, because their indices moved.
         self.log_start, self.log = self.log_end + 1, []
-
-    @property
-    def _worth_keeping(self) -> int:
-        """How many codes a column has at most: nodes come and go for months, and a host name never comes again."""
-        return 2 * self.capacity + _SPARE
 
     @property
     def in_order(self) -> bool:

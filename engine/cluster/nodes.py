@@ -313,7 +313,11 @@ class Nodes:
         if column is None:
             column = self.table.labels[key] = LabelColumn(self.table.capacity)
             for index, record in enumerate(self.at):
-                if record.node is not None and (value := _in_column(record.node, key)) is not None:
+                node = record.node
+                if node is None:
+                    continue
+                value = ",".join(node.features) or None if key == FEATURES else node.labels.get(key)
+                if value is not None:
                     column.set(index, value)
         return column
 
@@ -329,9 +333,20 @@ class Nodes:
         Records without node and pods are dropped unless among ``kept`` (None: drop none).
         """
         if kept is not None:
-            self._drop_unused(set(kept))
+            among = set(kept)
+            self._nameless = 0
+            # A pod may name any node in `spec.nodeName`: without this,
+            # records of nodes that never were would stay for ever.
+            for record in [r for r in self.at if r.node is None and not r.pods and r not in among]:
+                del self.by_name[record.name]
+                self.devices.forget_node(record.name)
+            if len(self.by_name) != len(self.at):
+                self.at = [record for record in self.at if record.name in self.by_name]
         members = {name: self._members(name) for name in sorted(self.flavors)}
-        order = self._in_order(members.values())
+        order = list(dict.fromkeys(record for records in members.values() for record in records))
+        if len(order) < len(self.at):
+            known = set(order)
+            order += sorted((record for record in self.at if record not in known), key=lambda record: record.name)
         moves = np.full(self.table.size, -1, np.int64)
         old = np.fromiter((record.index for record in order), np.int64, len(order))
         # A permutation empties the log, after which every count is made again, so it is left out where nothing moves.
@@ -345,19 +360,14 @@ class Nodes:
         self.devices.clear_places()
         for tree in self._trees.values():
             tree.kept.clear()  # whoever still holds the old tree must not hold its counts
-        self._trees = {name: self._tree(self.flavors[name], records) for name, records in members.items()}
+        trees = {}
+        for name, records in members.items():
+            index_of_leaf = np.fromiter((record.index for record in records), np.int64, len(records))
+            paths = [record.paths[name] for record in records]
+            trees[name] = Tree(self.flavors[name], [record.name for record in records], paths, index_of_leaf)
+        self._trees = trees
         self.stale = self.moved = False
         return moves
-
-    def _drop_unused(self, kept: set[NodeRecord]) -> None:
-        self._nameless = 0
-        # A pod may name any node in `spec.nodeName`: without this,
-        # records of nodes that never were would stay for ever.
-        for record in [r for r in self.at if r.node is None and not r.pods and r not in kept]:
-            del self.by_name[record.name]
-            self.devices.forget_node(record.name)
-        if len(self.by_name) != len(self.at):
-            self.at = [record for record in self.at if record.name in self.by_name]
 
     def _members(self, flavor: str) -> list[NodeRecord]:
         found = [record for record in self.at if flavor in record.paths]
@@ -371,18 +381,6 @@ class Nodes:
             key = record.keys[flavor] = tuple(map(natural, record.paths[flavor])), natural(record.name)
         return key
 
-    def _in_order(self, members: Iterable[list[NodeRecord]]) -> list[NodeRecord]:
-        order = dict.fromkeys(record for records in members for record in records)
-        if len(order) < len(self.at):
-            rest = sorted((record for record in self.at if record not in order), key=lambda record: record.name)
-            order |= dict.fromkeys(rest)
-        return list(order)
-
-    @staticmethod
-    def _tree(flavor: Flavor, records: list[NodeRecord]) -> Tree:
-        index = np.fromiter((record.index for record in records), np.int64, len(records))
-        return Tree(flavor, [r.name for r in records], [r.paths[flavor.name] for r in records], index)
-
     def outside(self, flavor: Flavor) -> Iterator[Node]:
         """Nodes the flavor selects that lack one of its level labels which others have, or share their host name."""
         for node in self.known.values():
@@ -393,10 +391,6 @@ class Nodes:
 def _columns(node: Node) -> dict[str, str]:
     """What label columns have of a node: its labels, and what it declares."""
     return {**node.labels, FEATURES: ",".join(node.features)} if node.features else node.labels
-
-
-def _in_column(node: Node, key: str) -> str | None:
-    return ",".join(node.features) or None if key == FEATURES else node.labels.get(key)
 
 
 def _published(node: Node) -> set[str]:

@@ -262,20 +262,19 @@ class Ledger:
             if not claims:
                 del self.claims[key]
         slots = self.held.get(key[0], {}).get(key[1])
-        if slots is not None:
-            self._match(key, slots, claims, slots.group_of_node(self.nodes, record), pod if by > 0 else None)
-
-    def _match(self, key: ClaimKey, slots: Slots, claims: Claims, values: Path, claimant: Pod | None) -> None:
-        """Match the claims of one slice again."""
+        if slots is None:
+            return
+        values = slots.group_of_node(self.nodes, record)
         groups, _ = slots.groups(self.nodes)
         positions = groups.get(values)
         if positions is None:
             return
+        # The claims of one slice are matched again.
         held = self._unclaimed_left(slots, positions, self._claims_of(slots, claims, positions, values))
         for position, left in zip(positions, held, strict=True):
             if change := left - int(slots.held[position]):
                 slots.leave_on(position, left)
-                self._add_unclaimed(key, slots, position, change, claimant)
+                self._add_unclaimed(key, slots, position, change, pod if by > 0 else None)
 
     def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
         """Claims by table index that this slice's units can serve."""

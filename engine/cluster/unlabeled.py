@@ -35,10 +35,14 @@ def unlabeled(state: ClusterState, flavor: str) -> tuple[Unlabeled, ...]:
         return ()
     cluster = state.cluster
     lost = cluster.lost_levels(flavor)
-    found = (
-        Unlabeled(node.name, missing(known, node, lost) or _shared(node, cluster.namesakes(node)))
-        for node in cluster.outside(known)
-    )
+    found: list[Unlabeled] = []
+    for node in cluster.outside(known):
+        lacks = missing(known, node, lost)
+        if not lacks:
+            others = cluster.namesakes(node)
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            lacks = (f"{HOSTNAME_LABEL} of its own: {node.labels[HOSTNAME_LABEL]} is also that of {others[0]}{more}",)
+        found.append(Unlabeled(node.name, lacks))
     return tuple(sorted(found, key=lambda one: one.node))
 
 
@@ -68,12 +72,6 @@ def missing(flavor: Flavor, node: Node, lost: Sequence[str] = ()) -> tuple[str, 
     labels = node.labels
     lacking = [level for level in flavor.levels if level not in lost and not flavor.value(labels, level)]
     return tuple([f"{level}={labels[level]}" if labels.get(level) else level for level in lacking])
-
-
-def _shared(node: Node, others: Sequence[str]) -> tuple[str, ...]:
-    """What a node lacks whose host name is that of others too."""
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return (f"{HOSTNAME_LABEL} of its own: {node.labels[HOSTNAME_LABEL]} is also that of {others[0]}{more}",)
 
 
 def in_words(found: tuple[Unlabeled, ...]) -> str:

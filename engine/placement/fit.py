@@ -78,14 +78,14 @@ class Fit(msgspec.Struct):
         tree = state.tree(flavor)
         rank = None if tree is None else cls._rank(tree, pod_set)
         if tree is None or rank is None:
-            level = pod_set.topology.level
-            return Refusal(
-                Reason.UNKNOWN_LEVEL, f"flavor {flavor} has no level {level}{_levels(tree)}", pod_set.name, flavor
-            )
+            levels = f"; its levels are: {', '.join(tree.flavor.levels)}" if tree is not None else ""
+            text = f"flavor {flavor} has no level {pod_set.topology.level}{levels}"
+            return Refusal(Reason.UNKNOWN_LEVEL, text, pod_set.name, flavor)
         if not tree.size:
             return Refusal(Reason.NO_NODES, _no_nodes(state, tree), pod_set.name, flavor)
         if lost := [level for level in _required(pod_set) if tree.lost(level)]:
-            return Refusal(Reason.NO_NODES, _nobody_has(tree, lost[0]), pod_set.name, flavor)
+            text = f"flavor {flavor}: none of its nodes has the label {lost[0]}, so the level has no domain"
+            return Refusal(Reason.NO_NODES, text, pod_set.name, flavor)
         known = known_shape(state.cluster.columns, tree, pod_set)
         work = budget(tree)
         work.grant(effort)
@@ -199,14 +199,6 @@ def _required(pod_set: PodSet) -> Iterator[str]:
     if topology.policy is Policy.REQUIRED and topology.level is not None:
         yield topology.level
     yield from (part.level for part in topology.slices)
-
-
-def _levels(tree: Tree | None) -> str:
-    return f"; its levels are: {', '.join(tree.flavor.levels)}" if tree is not None else ""
-
-
-def _nobody_has(tree: Tree, level: str) -> str:
-    return f"flavor {tree.flavor.name}: none of its nodes has the label {level}, so the level has no domain"
 
 
 def _no_nodes(state: ClusterState, tree: Tree) -> str:

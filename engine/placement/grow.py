@@ -74,7 +74,14 @@ class Growth(msgspec.Struct, frozen=True):
         """The same where ``counts`` are what fits each leaf of the container, which is of ``rank``."""
         if int(counts.sum()) < self.by:
             return None
-        onto = self._onto_used(counts)
+        onto = np.zeros_like(counts)
+        room = counts[self.used]
+        if int(room.sum()) <= self.by:
+            onto[self.used] = room
+        else:
+            picked, rest = cover(room, self.by, tight=True)
+            onto[self.used[picked]] = room[picked]
+            onto[self.used[picked[-1]]] = rest
         left = self.by - int(onto.sum())
         if left:
             counts -= onto
@@ -82,17 +89,6 @@ class Growth(msgspec.Struct, frozen=True):
             self._add_rest(onto, counts, left, rank)
         leaves = np.flatnonzero(onto)
         return Pick(leaves, onto[leaves], (len(leaves),))
-
-    def _onto_used(self, counts: Ints) -> Ints:
-        onto = np.zeros_like(counts)
-        room = counts[self.used]
-        if int(room.sum()) <= self.by:
-            onto[self.used] = room
-            return onto
-        picked, rest = cover(room, self.by, tight=True)
-        onto[self.used[picked]] = room[picked]
-        onto[self.used[picked[-1]]] = rest
-        return onto
 
     def _add_rest(self, onto: Ints, counts: Ints, left: int, rank: int) -> None:
         """Put ``left`` pods onto unused nodes: in a used domain as narrow as can be, else anywhere in the container."""

@@ -199,7 +199,9 @@ def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask, must: st
         where = f"the largest, {domain_in_words(path)}," if tree.count_domains(container) > 1 else domain_in_words(path)
     where = f"{head_of(fit, container)}{_name_flavor(state, fit) if container != ANYWHERE else ''}: {where}"
     short = next(_sums(state, fit, tree.columns_of_leaves(usable)), "")
-    wider = _wider(fit, container)
+    wider = ""
+    if fit.pod_set.topology.policy is Policy.REQUIRED:
+        wider = f"{', for a wider level' if container > 0 else ''}, or with prefer-topology"
     if devices := _few_devices(state, fit, usable, most):
         return Never(Reason.NEVER_FITS, f"{where} takes {most}: {devices}; ask for fewer pods{wider}", most)
     if short:
@@ -288,10 +290,3 @@ def host_ports(fit: Fit) -> str:
     if len(ports) > 1:
         return f"host ports {', '.join(ports)} allow one pod a node"
     return f"host port {ports[0]} allows one pod a node" if ports else ""
-
-
-def _wider(fit: Fit, container: int) -> str:
-    """What else may help, where the pods require a level."""
-    if fit.pod_set.topology.policy is not Policy.REQUIRED:
-        return ""
-    return f"{', for a wider level' if container > 0 else ''}, or with prefer-topology"

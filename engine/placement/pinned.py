@@ -18,7 +18,7 @@ from engine.cluster.filters import Mask, NodeFilter
 from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
-from engine.model import Amounts, Pinned, PodSet, Policy
+from engine.model import Pinned, PodSet, Policy
 from engine.placement import refusals, resize
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.grow import Growth, leaves_of, merged
@@ -138,7 +138,16 @@ def _place_apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int)
     if isinstance(fit, Refusal):
         return None
     masks = [NodeFilter(volumes=part.nodes).mask(state.cluster.columns, fit.tree.span) for part in pod_set.pinned]
-    parts = _parts_in_order(pod_set, [fit.tree.size if mask is None else int(mask.sum()) for mask in masks])
+    # Those parts first that reach few nodes; pods that go anywhere last.
+    reached = [fit.tree.size if mask is None else int(mask.sum()) for mask in masks]
+    left = pod_set.count
+    parts: list[tuple[Pinned, int]] = []
+    for part, _ in sorted(zip(pod_set.pinned, reached, strict=True), key=lambda one: one[1]):
+        if (count := min(part.count, left)) > 0:
+            left -= count
+            parts.append((part, count))
+    if left:
+        parts.append((REST, left))
     # All of them before the first trial: the counts that they are read off do not outlive the questions of a trial.
     sites = [*_sites(fit, [mask for mask in masks if mask is not None], max(TRIALS // len(pod_set.pinned), 1))]
     for site in sites:
@@ -146,6 +155,9 @@ def _place_apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int)
             state, fit.tree, msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | site), parts
         )
         if found is not None:
+            # The volumes that each pod has alone are held alike for all, so what only some of them take is not.
+            own = [part.own for part in pod_set.pinned]
+            each = {limit: least for limit in pod_set.attached.own if (least := min(a.get(limit, 0) for a in own))}
             return Assignment(
                 pod_set=pod_set.name,
                 flavor=flavor,
@@ -153,29 +165,9 @@ def _place_apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int)
                 requests=pod_set.requests,
                 slices=found,
                 source=pod_set,
-                attached=msgspec.structs.replace(pod_set.attached, own=_volumes_per_pod(pod_set)),
+                attached=msgspec.structs.replace(pod_set.attached, own=each),
             )
     return None
-
-
-def _volumes_per_pod(pod_set: PodSet) -> Amounts:
-    """How many volumes each pod has alone: they are held alike for all, so what only some of them take is not."""
-    parts = [part.own for part in pod_set.pinned]
-    return {limit: least for limit in pod_set.attached.own if (least := min(own.get(limit, 0) for own in parts))}
-
-
-def _parts_in_order(pod_set: PodSet, reached: Sequence[int]) -> list[tuple[Pinned, int]]:
-    """The parts in the order in which they are placed, with how many pods; those that go anywhere last.
-
-    ``reached``: of each part, how many nodes.
-    """
-    left = pod_set.count
-    found: list[tuple[Pinned, int]] = []
-    for part, _ in sorted(zip(pod_set.pinned, reached, strict=True), key=lambda one: one[1]):
-        if (count := min(part.count, left)) > 0:
-            left -= count
-            found.append((part, count))
-    return [*found, (REST, left)] if left else found
 
 
 def _sites(fit: Fit, reached: Sequence[Mask], most: int) -> Iterator[dict[str, str]]:

@@ -39,8 +39,12 @@ def place(state: ClusterState, request: WorkloadRequest) -> Placement | Refusal:
     if len(request.pod_sets) == 1:
         found = _place_unit(state, request, request.pod_sets)
         return found if isinstance(found, Refusal) else Placement(found)
+    units: dict[str, list[PodSet]] = {}
+    for pod_set in request.pod_sets:
+        # With a prefix each, because a group and a pod set may have one name.
+        units.setdefault(f"group {pod_set.group}" if pod_set.group else f"pod set {pod_set.name}", []).append(pod_set)
     first: Refusal | None = None
-    for order in _orders(_units(request.pod_sets)):
+    for order in _orders([tuple(unit) for unit in units.values()]):
         outcome = _place_all(state, request, order)
         if isinstance(outcome, Placement):
             return outcome
@@ -48,14 +52,6 @@ def place(state: ClusterState, request: WorkloadRequest) -> Placement | Refusal:
         first = first or outcome
     assert first is not None  # noqa: S101  (there is at least one order)
     return first
-
-
-def _units(pod_sets: Sequence[PodSet]) -> list[Unit]:
-    units: dict[str, list[PodSet]] = {}
-    for pod_set in pod_sets:
-        # With a prefix each, because a group and a pod set may have one name.
-        units.setdefault(f"group {pod_set.group}" if pod_set.group else f"pod set {pod_set.name}", []).append(pod_set)
-    return [tuple(unit) for unit in units.values()]
 
 
 def _orders(units: list[Unit]) -> Iterator[Sequence[Unit]]:
@@ -92,16 +88,14 @@ def _place_unit(state: ClusterState, request: WorkloadRequest, unit: Unit) -> tu
     """The first flavor that takes the unit; else the refusal of the flavor that came closest to taking it."""
     refused: list[Refusal] = []
     for flavor in refusals.flavors_for(state, request, unit[0]):
-        outcome = _place_in(state, flavor, unit, request.effort)
+        outcome: tuple[Assignment, ...] | Refusal
+        if len(unit) == 1:
+            found = place_pinned(state, flavor, unit[0], request.effort)
+            outcome = found if isinstance(found, Refusal) else (found,)
+        else:
+            fit = Fit.count_pod_set(state, flavor, unit[0], request.effort)
+            outcome = fit if isinstance(fit, Refusal) else place_group(state, fit.tree, unit)
         if not isinstance(outcome, Refusal):
             return outcome
         refused.append(outcome)
     return min(refused, key=refusals.gravity) if refused else refusals.no_flavor(state, request, unit[0])
-
-
-def _place_in(state: ClusterState, flavor: str, unit: Unit, effort: int) -> tuple[Assignment, ...] | Refusal:
-    if len(unit) == 1:
-        found = place_pinned(state, flavor, unit[0], effort)
-        return found if isinstance(found, Refusal) else (found,)
-    fit = Fit.count_pod_set(state, flavor, unit[0], effort)
-    return fit if isinstance(fit, Refusal) else place_group(state, fit.tree, unit)

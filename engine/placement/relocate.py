@@ -47,7 +47,14 @@ def relocate(
     ``only``: the nodes to which they may go; None: any. Raises ValueError where the workload holds no such pod set.
     """
     held = held_of(state, workload, pod_set.name)
-    stays, left = _stays(held, gone)
+    stays: list[Slice] = []
+    left: list[Slice] = []
+    for part in held.slices:
+        less = min(part.count, gone.get(part.values, 0))
+        if part.count > less:
+            stays.append(cut(part, part.count - less))
+        if less:
+            left.append(Slice(part.values, less, part.nodes))
     lost = {name for part in left for name, _ in part.nodes}
     wanted = _restrict_nodes(off(pod_set, lost), only)
     found: Assignment | Refusal
@@ -176,19 +183,6 @@ def _gathered(
     found = relocate(state, workload, required, {part.values: part.count for part in held.slices})
     worse = isinstance(found, Assignment) and uses_more_domains(held, found, pod_set)
     yield Refusal(Reason.DOES_NOT_FIT, "", pod_set.name, held.flavor) if worse else found
-
-
-def _stays(held: Assignment, gone: Mapping[Path, int]) -> tuple[list[Slice], list[Slice]]:
-    """The slices that stay, and what is gone of the others."""
-    stays: list[Slice] = []
-    left: list[Slice] = []
-    for part in held.slices:
-        less = min(part.count, gone.get(part.values, 0))
-        if part.count > less:
-            stays.append(cut(part, part.count - less))
-        if less:
-            left.append(Slice(part.values, less, part.nodes))
-    return stays, left
 
 
 def off(pod_set: PodSet, nodes: Collection[str]) -> PodSet:

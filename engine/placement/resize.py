@@ -38,30 +38,29 @@ def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Ass
     others = [part for name, part in state.assignments(workload).items() if name != pod_set.name]
     checkpoint = state.begin()
     try:
-        larger = _asking(held, pod_set)
+        larger = Assignment(
+            pod_set=held.pod_set,
+            flavor=held.flavor,
+            levels=held.levels,
+            requests=pod_set.requests,
+            slices=held.slices,
+            source=pod_set,
+        )
         # Held at the larger size first: where that is too much, the
         # node's free amounts turn negative, which `_crowding` reads.
         state.reserve(workload, [*others, larger])
         gone = _crowding(state, workload, larger)
         if not gone:
             return larger if by <= 0 else grown(state, larger, larger.slices, pod_set, by, frozenset())
-        stays = [part for part in (_less(part, gone) for part in larger.slices) if part.count]
+        stays = []
+        for part in larger.slices:
+            nodes = tuple((name, pods - gone.get(name, 0)) for name, pods in part.nodes if pods > gone.get(name, 0))
+            if count := part.count - sum(gone.get(name, 0) for name, _ in part.nodes):
+                stays.append(Slice(part.values, count, nodes))
         state.reserve(workload, [*others, with_slices(larger, stays)] if stays else others)
         return grown(state, larger, stays, pod_set, by + sum(gone.values()), frozenset(gone))
     finally:
         state.rollback(checkpoint)
-
-
-def _asking(held: Assignment, pod_set: PodSet) -> Assignment:
-    """The same slots for what a pod of the pod set asks for."""
-    return Assignment(
-        pod_set=held.pod_set,
-        flavor=held.flavor,
-        levels=held.levels,
-        requests=pod_set.requests,
-        slices=held.slices,
-        source=pod_set,
-    )
 
 
 def _crowding(state: ClusterState, workload: str, part: Assignment) -> dict[str, int]:
@@ -78,11 +77,6 @@ def _crowding(state: ClusterState, workload: str, part: Assignment) -> dict[str,
     return gone
 
 
-def _less(part: Slice, gone: Mapping[str, int]) -> Slice:
-    nodes = tuple((name, pods - gone.get(name, 0)) for name, pods in part.nodes if pods > gone.get(name, 0))
-    return Slice(part.values, part.count - sum(gone.get(name, 0) for name, _ in part.nodes), nodes)
-
-
 def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collection[str]) -> Assignment | Refusal:
     """The whole new assignment with the slots on the ``lost`` nodes moved elsewhere (same required domain).
 
@@ -90,11 +84,14 @@ def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collectio
     ValueError where the workload holds no such pod set.
     """
     held = held_of(state, workload, pod_set.name)
-    stays = [_drop_nodes(part, lost) for part in held.slices]
-    by = held.count - sum(part.count for part in stays)
-    if not by:
-        return held
-    return grown(state, held, [part for part in stays if part.count], pod_set, by, frozenset(lost))
+    stays, by = [], 0
+    for part in held.slices:
+        nodes = tuple((name, pods) for name, pods in part.nodes if name not in lost)
+        gone = sum(pods for name, pods in part.nodes if name in lost)
+        by += gone
+        if count := part.count - gone:
+            stays.append(Slice(part.values, count, nodes))
+    return grown(state, held, stays, pod_set, by, frozenset(lost)) if by else held
 
 
 def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
@@ -177,12 +174,6 @@ def cut(part: Slice, count: int) -> Slice:
             nodes.append((name, min(pods, left)))
             left -= nodes[-1][1]
     return Slice(part.values, count, tuple(nodes))
-
-
-def _drop_nodes(part: Slice, lost: Collection[str]) -> Slice:
-    nodes = tuple((name, pods) for name, pods in part.nodes if name not in lost)
-    gone = sum(pods for name, pods in part.nodes if name in lost)
-    return Slice(part.values, part.count - gone, nodes)
 
 
 def grown(  # noqa: PLR0917  (a step of two public functions)

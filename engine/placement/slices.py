@@ -125,8 +125,9 @@ class Slicer(msgspec.Struct):
             pick = self._solve(rank, domain, level)
             if best is None or pick.cost < best.cost:
                 best = pick
+            # At no step can a container do with fewer domains than if all of them took as much as the best.
             if all(
-                have <= self._fewest_domains(step)
+                have <= -(-self.need // max(int(self.counts.counts_of_rank(step).max(initial=0)), 1))
                 for have, step in zip(best.cost, self._steps(rank, level), strict=True)
             ):
                 break
@@ -157,10 +158,6 @@ class Slicer(msgspec.Struct):
 
     def _steps(self, rank: int, level: int) -> range:
         return range(max(min(level, self._first_rank(rank)), rank + 1), self.tree.leaf + 1)
-
-    def _fewest_domains(self, step: int) -> int:
-        """No container can do with fewer domains at this step."""
-        return -(-self.need // max(int(self.counts.counts_of_rank(step).max(initial=0)), 1))
 
     def _order(self, rank: int, level: int, found: Ints, fits: Ints) -> Iterator[int]:
         """Containers to look at: the one with the fewest domains down to the slices, then the tightest."""
@@ -218,7 +215,11 @@ class Slicer(msgspec.Struct):
     def _better(self, pick: Pick, rank: int, domain: int, level: int) -> Pick:
         """Search for a better pick where this one is not provably the best."""
         steps = self._steps(rank, level)
-        split = Split(self.tree, self.counts, self.need, self._units(rank), rank, domain, steps, self.work, self.prefer)
+        # For each rank, of how many pods the domains of it below ``rank`` hold multiples.
+        inner = [layer for layer in self.layers if layer.rank > rank]
+        every = range(self.tree.leaf + 1)
+        units = tuple(next((layer.size for layer in inner if layer.rank >= at), 1) for at in every)
+        split = Split(self.tree, self.counts, self.need, units, rank, domain, steps, self.work, self.prefer)
         if all(have <= split.bound_domains(step) for have, step in zip(pick.cost, steps, strict=True)):
             return pick
         try:
@@ -226,9 +227,3 @@ class Slicer(msgspec.Struct):
         except OutOfWork:
             return pick
         return other if other is not None and other.cost < pick.cost else pick
-
-    def _units(self, rank: int) -> tuple[int, ...]:
-        """For each rank, of how many pods the domains of it below ``rank`` hold multiples."""
-        inner = [layer for layer in self.layers if layer.rank > rank]
-        every = range(self.tree.leaf + 1)
-        return tuple(next((layer.size for layer in inner if layer.rank >= at), 1) for at in every)

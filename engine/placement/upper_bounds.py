@@ -42,8 +42,12 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
         ``claims``: with the devices of claims.
         """
         tree = state.tree(flavor)
-        rank = _rank(tree, pod_set) if tree is not None else None
-        if tree is None or rank is None or not tree.size:
+        if tree is None or not tree.size:
+            return None
+        # Of the domain that must hold all pods; preferred ones may spread in the end.
+        policy, level = pod_set.topology.policy, pod_set.topology.level
+        rank = tree.rank_of_level(level) if policy is Policy.REQUIRED and level is not None else -1
+        if rank is None:
             return None
         table = state.cluster.table
         amounts = table.needs(pod_set)
@@ -113,11 +117,3 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
     def owner(self) -> Ints:
         """The domain of each leaf."""
         return self.tree.owners[self.rank] if self.rank >= 0 else np.zeros(self.tree.size, np.int64)
-
-
-def _rank(tree: Tree, pod_set: PodSet) -> int | None:
-    """The rank of the domain that must hold all pods; preferred ones may spread in the end."""
-    policy, level = pod_set.topology.policy, pod_set.topology.level
-    if policy is not Policy.REQUIRED or level is None:
-        return -1
-    return tree.rank_of_level(level)

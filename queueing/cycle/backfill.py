@@ -354,7 +354,8 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     flavor, tree = outlook.tree.flavor.name, outlook.tree
     # Sums over one pod set say nothing of where several fit together, so no choice of nodes could be justified.
     if sets > 1:
-        return _all(claim, outlook)
+        claim.domains[flavor] = ()
+        return np.arange(tree.size)
     occupancy = queues.holders.usage(state, flavor)
     if occupancy is None:
         return np.zeros(0, np.int64)
@@ -391,13 +392,6 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
         return leaves
     claim.nodes[flavor] = tuple(tree.names[leaf] for leaf in leaves[chosen].tolist())
     return leaves[chosen]
-
-
-def _all(claim: BackfillReservation, outlook: UpperBounds) -> Ints:
-    """All of a flavor, for several pod sets."""
-    flavor = outlook.tree.flavor.name
-    claim.domains[flavor] = ()
-    return np.arange(outlook.tree.size)
 
 
 def _domain(  # noqa: PLR0917  (what is known of the domains)

@@ -13,7 +13,6 @@ from msgspec import structs
 from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
-from engine.model import PodSet
 from engine.results import Refusal
 from queueing.model import looks_at_pods
 from queueing.queues.flavor_assigner import FlavorAssignment, put
@@ -63,12 +62,9 @@ def _emptied(state: ClusterState, queues: Queues) -> Iterator[None]:
 
 def _restrict_option(state: ClusterState, option: FlavorAssignment, within: Mapping[str, Path]) -> FlavorAssignment:
     """The same, with all pods of a flavor in one domain."""
-    parts = [
-        (flavor, tuple(_restrict_pod_set(state, flavor, one, within) for one in sets)) for flavor, sets in option.parts
-    ]
+    parts = []
+    for flavor, sets in option.parts:
+        inside = domain_labels(state.flavors[flavor].levels, within.get(flavor, ()))
+        restricted = [structs.replace(one, node_selector={**one.node_selector, **inside}) for one in sets]
+        parts.append((flavor, tuple(restricted)))
     return FlavorAssignment(option.flavors, option.amounts, tuple(parts), option.beyond)
-
-
-def _restrict_pod_set(state: ClusterState, flavor: str, pod_set: PodSet, within: Mapping[str, Path]) -> PodSet:
-    inside = domain_labels(state.flavors[flavor].levels, within.get(flavor, ()))
-    return structs.replace(pod_set, node_selector={**pod_set.node_selector, **inside})

@@ -25,7 +25,7 @@ from engine.model import PODS, Pod, PodSet
 from engine.numa.fleet import granted
 from engine.preemption.blocks import MachineNeeds, blocks_of, kind_of, wanted
 from engine.preemption.cover import Amount, Item, cheapest
-from engine.preemption.model import NOBODY, Choice, ChoiceRules, Cost, Key, Landing, NodeRoom, Preemptor, VictimPod
+from engine.preemption.model import NOBODY, ChoiceRules, Cost, Key, Landing, NodeRoom, Preemptor, VictimPod
 from engine.preemption.one_room import OneRoom, least_landing
 from engine.preemption.search import find
 from engine.reservation_key import HolderKey
@@ -241,7 +241,11 @@ class NodesInside(msgspec.Struct, dict=True):
         key = self._outline_of(room)
         if key not in self._chosen:
             found = find(OneRoom(room), self.preemptor, self.rules)
-            pick = None if found is None else NodePick(_positions(room, found), found.landing, found.freed)
+            pick = None
+            if found is not None:
+                taken = {victim.key for victim in found.victims}
+                positions = tuple([at for at, victim in enumerate(room.victims) if victim.key in taken])
+                pick = NodePick(positions, found.landing, found.freed)
             self._chosen[key] = pick
         return self._chosen[key]
 
@@ -365,11 +369,6 @@ class _Greedy:
             self._landed.append(pick.landing)
         for other in sorted(others):
             self._push_bound(other)
-
-
-def _positions(room: NodeRoom, choice: Choice) -> tuple[int, ...]:
-    keys = {victim.key for victim in choice.victims}
-    return tuple([at for at, victim in enumerate(room.victims) if victim.key in keys])
 
 
 def _node_without(room: NodeRoom, gone: Iterable[HolderKey]) -> NodeRoom:

@@ -62,7 +62,12 @@ class Quotas:
         """Take in a queue; what its workloads hold stays held. Not undone by a rollback."""
         old = self.queues.get(queue.name)
         self.queues[queue.name] = queue
-        self._quota[queue.name] = dict(_quotas(queue))
+        self._quota[queue.name] = {
+            (flavor.flavor, resource): quota
+            for group in queue.groups
+            for flavor in group.flavors
+            for resource, quota in flavor.resources.items()
+        }
         self._regroup({old.cohort if old else "", queue.cohort})
 
     def remove_queue(self, name: str) -> None:
@@ -376,13 +381,6 @@ class Quotas:
         del self._open[depth - 1 :]
         if not self._open:
             self._undo.clear()
-
-
-def _quotas(queue: ClusterQueue) -> Iterator[tuple[FlavorResource, Quota]]:
-    for group in queue.groups:
-        for flavor in group.flavors:
-            for resource, quota in flavor.resources.items():
-                yield (flavor.flavor, resource), quota
 
 
 def _set(amounts: dict[FlavorResource, int], key: FlavorResource, amount: int) -> int:

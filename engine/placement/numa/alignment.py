@@ -206,7 +206,14 @@ class Alignment(msgspec.Struct, dict=True):
             open_to[node], open_to[other] = True, False
             del chosen[node]
             chosen[other] = None
-        return self._filled(np.array(sorted(chosen)), leaf, need, pick.cost) if chosen else pick
+        if not chosen:
+            return pick
+        # The better aligned nodes full, and the rest on the last.
+        leaves = np.array(sorted(chosen))
+        order = np.lexsort((leaves, -leaf[leaves], ranks[leaves]))
+        amounts, full = np.zeros(len(leaves), np.int64), leaf[leaves[order]]
+        amounts[order] = np.clip(need - (np.cumsum(full) - full), 0, full)
+        return Pick(leaves, amounts, pick.cost)
 
     @property
     def _nodes_count(self) -> bool:
@@ -219,11 +226,3 @@ class Alignment(msgspec.Struct, dict=True):
         worse = pick.leaves[least[self._owners[pick.leaves]] < ranks[pick.leaves]]
         found: list[int] = worse[np.argsort(-ranks[worse], kind="stable")][:EXCHANGES].tolist()
         return found
-
-    def _filled(self, leaves: Ints, leaf: Ints, need: int, cost: tuple[int, ...]) -> Pick:
-        """The better aligned nodes full, and the rest on the last."""
-        order = np.lexsort((leaves, -leaf[leaves], self.inner.ranks[leaves]))
-        amounts = np.zeros(len(leaves), np.int64)
-        before = np.cumsum(leaf[leaves[order]]) - leaf[leaves[order]]
-        amounts[order] = np.clip(need - before, 0, leaf[leaves[order]])
-        return Pick(leaves, amounts, cost)

@@ -96,7 +96,11 @@ class Search(msgspec.Struct):
             first, last = self._first_domain(above), self._last(above)
             children = self.tree.children[above][first : last + 1]
             fits = self.counts.counts_of_rank(step)[children[0] : children[-1]]
-            prices = _prices(fits)
+            # Prices worth asking: 0, then values that occur, at most PRICES.
+            values = distinct(np.sort(fits[fits > 0]))
+            if len(values) > PRICES:
+                values = values[np.linspace(0, len(values) - 1, PRICES).astype(np.int64)]
+            prices = np.concatenate([[0], values])
             worth = np.add.reduceat(np.maximum(fits - prices[:, None], 0), children[:-1] - children[0], axis=1)
             best = np.argsort(-worth, axis=1, kind="stable")[:, : cost[i - 1]]
             most = worth[np.arange(len(worth))[:, None], best].sum(axis=1)
@@ -106,8 +110,9 @@ class Search(msgspec.Struct):
             if cost[i] > self._least[i]:
                 enough = worth[0][best].sum(axis=1) >= self.need
                 by_bound = [*(np.argsort(-bound, kind="stable") + 1).tolist(), 0]
-                choices = best[[row for row in by_bound if enough[row]]]
-                yield from ((i - 1, row + first) for row in _distinct(choices))
+                choices = np.sort(best[[row for row in by_bound if enough[row]]], axis=1)
+                different = list({tuple(row): None for row in choices.tolist()})[:CHOICES]
+                yield from ((i - 1, np.array(row, np.int64) + first) for row in different)
             if cost[i] > self._least[i]:
                 return  # what follows depends on how this step ends
 
@@ -190,15 +195,11 @@ class _Stage:
         bounds = self.tree.children[rank]
         return range(int(bounds[domain]), int(bounds[domain + 1]))
 
-    def _limits(self, rank: int) -> tuple[int, ...]:
-        """The limits of the steps below ``rank``."""
-        return tuple(most for step, most in zip(self.steps, self.most, strict=True) if step > rank)
-
     def _combined(self, rank: int, domain: int) -> tuple[Ints, list[_Joined]]:
         """(table of a domain, [(child, its table, useful entries of it, table before it)])."""
         counted = rank + 1 in self.steps
-        limits = self._limits(rank)
-        have = np.zeros([limit + 1 for limit in limits], np.int64)
+        # By the limits of the steps below ``rank``.
+        have = np.zeros([most + 1 for step, most in zip(self.steps, self.most, strict=True) if step > rank], np.int64)
         history: list[_Joined] = []
         for child in self._children(rank, domain):
             if not self.search.counts.counts_of_rank(rank + 1)[child]:
@@ -275,20 +276,6 @@ class _Stage:
             chosen.extend((best + own.start).tolist())
         else:
             self._trace(rank, self._combined(rank, domain)[1], at, value, chosen)
-
-
-def _distinct(choices: Ints) -> list[Ints]:
-    """The first CHOICES different rows, each ascending."""
-    rows = {tuple(row): None for row in np.sort(choices, axis=1).tolist()}
-    return [np.array(row, np.int64) for row in list(rows)[:CHOICES]]
-
-
-def _prices(fits: Ints) -> Ints:
-    """Prices worth asking: 0, then values that occur, at most PRICES."""
-    values = distinct(np.sort(fits[fits > 0]))
-    if len(values) > PRICES:
-        values = values[np.linspace(0, len(values) - 1, PRICES).astype(np.int64)]
-    return np.concatenate([[0], values])
 
 
 def _trimmed(table: Ints) -> Ints:

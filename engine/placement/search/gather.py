@@ -63,7 +63,11 @@ class Gathering(msgspec.Struct):
 
     def _in_fewer(self, rank: int, used: Ints, route: Route) -> Route:
         """By halves: in how few of the ``used`` domains of ``rank`` there is a route that costs no more."""
-        first, last = self._domains_below(rank, used)
+        # The ranges of domains of the step below the used ones.
+        first, last = used, used + 1
+        for between in range(rank, self.step):
+            children = self.tree.children[between]
+            first, last = children[first], children[last]
         domains, sizes = ranges(first, last), last - first
         values, enough = self._values(domains, route)
         count = route.cost[0]
@@ -100,14 +104,6 @@ class Gathering(msgspec.Struct):
         if int(self.counts.counts_of_rank(self.step)[chosen].sum()) < self.need:
             return None
         return chosen
-
-    def _domains_below(self, rank: int, used: Ints) -> tuple[Ints, Ints]:
-        """The ranges of domains of the step below the used ones."""
-        first, last = used, used + 1
-        for between in range(rank, self.step):
-            children = self.tree.children[between]
-            first, last = children[first], children[last]
-        return first, last
 
     def _values(self, domains: Ints, route: Route) -> tuple[Ints, int]:
         """What each domain is worth above the price of its nodes, and the least sum for as few nodes as the route's."""
