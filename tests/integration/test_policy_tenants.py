@@ -54,7 +54,7 @@ RANKS = (
     "batch.kubernetes.io/job-name",
     leaderworkerset.NAME,
     leaderworkerset.GROUP,
-    *(rule.pod_set for rule in RULES if rule.pod_set),  # of services all pods are alike
+    *(label for rule in RULES for label in (rule.pod_set, rule.else_by) if label),  # of services all pods are alike
 )
 ASKED = (*K.requests, K.pod_group_total, K.role_hash, *WISHES)
 
