@@ -365,7 +365,7 @@ class Cluster:
             self._end(pod, phase if ended(pod) else "Failed")
             return True
         if phase == "Pending":
-            started = {**RUNNING, "containerStatuses": _allocated(asked_first(pod))}
+            started = {**RUNNING, **_reported(pod, asked_first(pod))}
             self.server.store(pod, {**pod, "status": started}, "kubelet", "status")
             return True
         runs_on = {ORDINAL, POD_INDEX, WORKER_INDEX} & meta.get("labels", {}).keys() and ENDS not in (
@@ -395,7 +395,7 @@ class Cluster:
         status = {**pod["status"], "conditions": rest}
         if why:
             status["conditions"] = [*rest, {"type": "PodResizePending", "status": "True", "reason": why}]
-        status["containerStatuses"] = _allocated(has if why else wanted)
+        status |= _reported(pod, has if why else wanted)
         if status == pod["status"]:
             return False
         self.server.store(pod, {**pod, "status": status}, "kubelet", "status")
@@ -473,10 +473,14 @@ def asked_first(pod: Json) -> int:
     return int(first) if first is not None else requests(pod["spec"])["cpu"]
 
 
-def _allocated(cpu: int) -> list[Json]:
-    """What a kubelet says of a container that it gave so much (1.33 and later; of each, resized or not)."""
+def _reported(pod: Json, cpu: int) -> Json:
+    """The status of a pod that its kubelet gave so much, resized or not (1.34 and later).
+
+    The generation tells a resize that the kubelet has not seen yet; without it nobody knows of one before it is done.
+    """
     amounts = {"cpu": str(cpu)}
-    return [{"name": "c", "allocatedResources": amounts, "resources": {"requests": amounts}}]
+    container = {"name": "c", "allocatedResources": amounts, "resources": {"requests": amounts}}
+    return {"observedGeneration": pod["metadata"]["generation"], "containerStatuses": [container]}
 
 
 def given(pod: Json) -> int:
