@@ -19,7 +19,7 @@ WIDTH = 160  # of output that goes to a file or a pipe, where no terminal tells
 # Names and messages come from files and from others: "[red]" and ":on:" in them are text. Colours are `rich.text.Text`.
 _AS_IT_IS: Final[dict[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
 
-# How a column is told by the first character of its head.
+# The first character of its head says what a column is like.
 _MARKS: Final[dict[str, dict[str, Any]]] = {">": {"justify": "right"}, "~": {"overflow": "fold"}}
 
 

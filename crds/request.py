@@ -254,7 +254,7 @@ def unresolved(request: ParsedRequest) -> TopologyRequest:
 
 def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
     found = _merge([request for annotations, path in places for request in _written(annotations, keys, path)])
-    # Who wants linked devices has to be placed, anywhere; unless it says that it is not to be.
+    # A pod that wants linked devices has to be placed, anywhere, unless it says that it is not to be.
     # Only where nothing else is asked for: unconstrained beside a level would contradict it.
     if found is None:
         linked = next((f"{path}[{GPU_LINK}]" for annotations, path in places if GPU_LINK in annotations), None)

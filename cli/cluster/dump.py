@@ -170,7 +170,7 @@ def taken(found: Iterable[FoundObject]) -> Dump:
 
 
 def objects_of(files: Sequence[str]) -> Iterator[FoundObject]:
-    """The objects of files; of large ones it is told that they are read. Raises Failure."""
+    """The objects of files; says that it reads them where they are large. Raises Failure."""
     for file in files:
         # A pipe has no size before it is read.
         large = file != "-" and Path(file).is_file() and Path(file).stat().st_size > LARGE

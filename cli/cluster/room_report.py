@@ -88,7 +88,8 @@ def rooms_of_entry(
 ) -> tuple[Room, ...]:
     """The same for a workload: of several pod sets for the largest, which is hardest to place.
 
-    ``more``: how many pods it wants beside those it has, by pod set; the one that grows most is told of. None: all.
+    ``more``: how many pods it wants beside those it has, by pod set; the report is about the one that grows most.
+    None: all.
     """
     owned = max(entry.job.pod_sets, key=lambda one: one.count if more is None else more.get(one.name, 0))
     if not isinstance(owned.request, ParsedRequest):

@@ -153,7 +153,7 @@ def program(component: str) -> str:
 
 
 def become(component: str, task: Mapping[str, Any]) -> NoReturn:
-    """Go on as a component, without what this process has imported by now. Its id, and who is told signals, stay."""
+    """Go on as a component, without what this process has imported by now. Its id and its parent stay."""
     import msgspec
 
     # Where a module is run out of a folder, the next one is found there too; where not, the folder is none of ours.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ComponentTask(msgspec.Struct, frozen=True):
-    """What the process is told.
+    """The task of the process.
 
     ``source``: what the settings were made of, where that is the ConfigMap (`serving.live_settings.SettingsSource`).
     ``names``: further ones of a webhook outside of the cluster, for its certificate.
@@ -134,7 +134,7 @@ def settle_heap(*, seldom: bool = True) -> None:
 
 
 class _PlainSettings(msgspec.Struct, frozen=True):
-    """What is derived of settings; fields come with what is told."""
+    """Settings with what is derived of them; the fields come with the task."""
 
     domain: str
 

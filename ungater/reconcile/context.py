@@ -1,4 +1,4 @@
-"""What `ungater.reconcile` reads beside the entry of a workload: what holds for all jobs. Plain data."""
+"""What `ungater.reconcile` reads beside the entry of a workload: what holds for all jobs."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from engine.model import Amounts
 from kube.objects import Pod, PodClaimStatus, PodSpec
 from ungater.model.job_view import PodSetView
 from ungater.model.life import LifeRules
-from ungater.model.pod_slots import PodSetSlots
+from ungater.model.pod_slots import PodSetSlots, Tally, tally
 from ungater.model.workload_entry import WorkloadEntry
 
 
@@ -78,3 +78,26 @@ class ReconcileContext(msgspec.Struct, frozen=True):
     grouped: Callable[[WorkloadEntry], str | None]  # who else waits in its native PodGroup
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]]
+
+    def tally_pods(  # noqa: PLR0917
+        self,
+        entry: WorkloadEntry,
+        pod_set: PodSetView,
+        slots: PodSetSlots,
+        pods: Iterable[Pod],
+        now: float,
+        first: Collection[str] | None = None,
+    ) -> Tally:
+        """What these pods of a pod set hold of its slots. ``now`` and ``first``: as in `tally`."""
+        return tally(
+            slots,
+            pods,
+            entry.expectations,
+            gate=self.keys.gate,
+            mark=self.keys.workload,
+            workload=entry.job.workload,
+            now=now,
+            rank=pod_set.rank_of_pod,
+            dead=self.dead,
+            first=first,
+        )

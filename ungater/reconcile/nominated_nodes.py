@@ -33,7 +33,7 @@ from ungater.model.actions import (
 )
 from ungater.model.nominated_node import AT_ONCE
 from ungater.model.pod_set_slices import layers_of
-from ungater.model.pod_slots import PodSetSlots, assign, finished, is_gated, tally
+from ungater.model.pod_slots import PodSetSlots, assign, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted
 from ungater.reconcile.context import ReconcileContext
@@ -65,17 +65,8 @@ def before_admission(
     for pod_set in entry.job.pod_sets:
         if (slots := slots_in.get(pod_set.name)) is None:
             continue
-        counted = tally(
-            slots,
-            [pod for pod in entry.pods_of_pod_set(pod_set) if pod.metadata.uid not in others],
-            entry.expectations,
-            gate=rules.keys.gate,
-            mark=rules.keys.workload,
-            workload=entry.job.workload,
-            now=now,
-            rank=pod_set.rank_of_pod,
-            dead=rules.dead,
-        )
+        own = [pod for pod in entry.pods_of_pod_set(pod_set) if pod.metadata.uid not in others]
+        counted = rules.tally_pods(entry, pod_set, slots, own, now)
         taken = None if pod_set.ranks is None else counted.ranks
         layers = layers_of(pod_set.request.slices, slots.levels) if pod_set.request is not None else ()
         only = {uid: one.slots for uid, one in rules.choices(entry, slots, counted.waiting).items()}

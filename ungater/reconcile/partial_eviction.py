@@ -20,7 +20,7 @@ from ungater.model.actions import (
     Shrink,
 )
 from ungater.model.conditions import moment
-from ungater.model.pod_slots import finished, is_gated, tally
+from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.context import Losing, ReconcileContext
 
@@ -68,17 +68,7 @@ def lost(entry: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: flo
         for index, slot in enumerate(slots.slots)
         if any(slot.values[: len(domain)] == domain for domain in losing.domains)
     }
-    counted = tally(
-        slots,
-        entry.pods.values(),
-        entry.expectations,
-        gate=keys.gate,
-        mark=keys.workload,
-        workload=entry.job.workload,
-        now=now,
-        rank=entry.job.pod_sets[0].rank_of_pod,
-        dead=rules.dead,
-    )
+    counted = rules.tally_pods(entry, entry.job.pod_sets[0], slots, entry.pods.values(), now)
     # Whoever waits for this room takes it once it is stored, so the last pod is gone by then.
     if at and not any(counted.used[index] for index in at):
         return [Shrink(slots.without_slots(at), slots.total - sum(at.values()), entry.job.pod_sets[0].name)]

@@ -1,7 +1,7 @@
 """What to do about one job: a plain function of what was seen. No I/O and no clock: ``now`` is an argument.
 
 Rules
-- No pod is ungated unless ``entry.slots`` is set, which happens only after the admission was stored.
+- No pod is ungated before its admission is stored. One whose pod set has slots needs a free slot too.
 - Never more pods in a slice than its count: only free slots are given, and an expectation holds its slot.
 - Whatever keeps a pod gated is said on the Workload; what somebody has to mend is an event too.
 - The same entry gives the same actions, in the same order.

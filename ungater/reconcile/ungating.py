@@ -21,7 +21,7 @@ from ungater.model.actions import (
 )
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import JOB
-from ungater.model.pod_slots import Tally, finished, is_gated, tally
+from ungater.model.pod_slots import Tally, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import as_made, granted, let_go, moves, nominated_nodes
 from ungater.reconcile.context import ReconcileContext
@@ -115,17 +115,13 @@ def _count_pods(
 ) -> dict[str, Tally]:
     """By pod set with slots, what its pods hold. ``others``: uids of those that get none."""
     counted = {
-        pod_set.name: tally(
+        pod_set.name: rules.tally_pods(
+            entry,
+            pod_set,
             slots,
             [pod for pod in entry.pods_of_pod_set(pod_set) if pod.metadata.uid not in others],
-            entry.expectations,
-            gate=rules.keys.gate,
-            mark=rules.keys.workload,
-            workload=entry.job.workload,
-            now=now,
-            rank=pod_set.rank_of_pod,
-            dead=rules.dead,
-            first=rules.unkept(entry) if moving else None,
+            now,
+            rules.unkept(entry) if moving else None,
         )
         for pod_set in entry.job.pod_sets
         if (slots := entry.slots_in.get(pod_set.name)) is not None
