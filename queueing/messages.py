@@ -131,6 +131,13 @@ def following(refusal: Refusal) -> Refusal:
     return replace(refusal, message=f"{refusal.message}; {text}")
 
 
+def leaving_alone(refusal: Refusal, titles: Sequence[str]) -> Refusal:
+    """Why one waits that would have others evicted in order to borrow, and had been evicted for those."""
+    more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+    text = f"it evicts nobody in order to borrow from {titles[0]}{more}, for which it was evicted itself"
+    return replace(refusal, message=f"{refusal.message}; {text}")
+
+
 def preempting(queues: "Queues", plan: "Plan") -> str:
     """What a preemptor waits for."""
     names = [

@@ -266,7 +266,7 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
                 # A workload that is looked at later in this cycle may follow these victims instead of evicting others.
-                queues.leaving.victims_go([victim.key for victim in found.plan.victims], shield.now)
+                queues.note_victims(key, [victim.key for victim in found.plan.victims], shield.now)
                 text = messages.preempting(queues, found.plan)
                 made.preempting.append(
                     Preempting(key, found.grant, found.plan.victims, text, grows=True, title=entry.workload.title)
@@ -328,7 +328,7 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             victims = [victim.key for victim in plan.victims]
             # Held at once, beside what the victims hold: nobody behind it may take the room while the victims end.
             queues.grant(state, key, grant, nominated=victims, parts=parts)
-            queues.leaving.victims_go(victims, shield.now)
+            queues.note_victims(key, victims, shield.now)
             text, title = messages.preempting(queues, plan), entry.workload.title
             made.preempting.append(Preempting(key, grant, plan.victims, text, title=title))
         case Waits():

@@ -6,13 +6,14 @@ Flavors are tried in order; whether borrowing, or preempting, in a flavor comes 
 (`ClusterQueue.borrow_first`, ``preempt_first``).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.natural_order import natural
 from engine.cluster.state import ClusterState
 from engine.numa.score import AlignmentOverPacking
 from engine.placement.beyond_nodes import beyond_every_node
@@ -29,10 +30,10 @@ from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
 from queueing.preemption.search import plan
 from queueing.queues.claim import BackfillReservation
-from queueing.queues.entry import Entry
+from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
 from queueing.queues.limits import Limits
-from queueing.queues.pending_workloads import Event
+from queueing.queues.pending_workloads import RING_OPENED, Event
 from queueing.queues.queues import Queues
 from queueing.queues.successor import without_successors
 
@@ -75,13 +76,15 @@ class Noted(NamedTuple):
 class Waits(msgspec.Struct):
     """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``).
 
-    ``follows``: it is the successor of those that leave.
+    ``follows``: it is the successor of those that leave. ``left_alone``: who run and had it evicted, so that it has not
+    them evicted in order to borrow.
     """
 
     refusals: list[Noted] = msgspec.field(default_factory=list)
     events: dict[Event, None] = msgspec.field(default_factory=dict)
     aside: bool = False
     follows: Follows | None = None
+    left_alone: tuple[str, ...] = ()
 
     @property
     def reason(self) -> Reason:
@@ -91,11 +94,18 @@ class Waits(msgspec.Struct):
     def refusal(self) -> Refusal:
         """The refusal of the option that came closest; its text is made when somebody asks."""
         found = min(self.refusals, key=_gravity).text()
+        if self.left_alone:
+            found = messages.leaving_alone(found, self.left_alone)
         return found if self.follows is None else messages.following(found)
 
     def wait_for(self, events: Iterable[Event]) -> None:
         """Note events that could change it."""
         self.events.update(dict.fromkeys(events))
+
+    def leave_alone(self, titles: Iterable[str]) -> None:
+        """Note those that it does not have evicted; it is looked at again when the ring of evictions is open."""
+        self.left_alone = tuple(titles)
+        self.events[RING_OPENED] = None
 
     def add(self, refusal: Refusal) -> None:
         """Note a refusal that is at hand."""
@@ -130,7 +140,8 @@ class _QueueNominator(msgspec.Struct):
             return made
         if wrong is not None:
             self.waits.add(wrong)
-        return Waits(self.waits.refusals, self.waits.events, self._is_hopeless(found))
+        hopeless, left_alone = self._is_hopeless(found), self.waits.left_alone
+        return Waits(self.waits.refusals, self.waits.events, hopeless, left_alone=left_alone)
 
     def first_fitting(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
         """The first option in which it fits, or preempts where that comes before later options."""
@@ -344,6 +355,8 @@ class _QueueNominator(msgspec.Struct):
                 self.waits.events["borrow", queue.cohort] = None
             if self.queues.fresh:
                 self.waits.events["placed",] = None  # in the next cycle they may be victims
+            if before := self.queues.eviction_order.takers_before(self.entry.workload.base):
+                self.waits.leave_alone(self._titles_running_elsewhere(before))
             return None
         best = promised.cheaper(made)
         # Its victims may hold other zones than its pods get then: the
@@ -352,6 +365,18 @@ class _QueueNominator(msgspec.Struct):
             self._wait_for_zones(option)
             return None
         return Preempts(option, best, counts)
+
+    def _titles_running_elsewhere(self, keys: Iterable[str]) -> Iterator[str]:
+        members = self.queues.quotas.members(self.entry.queue)
+        for key in sorted(keys, key=natural):
+            one = self.queues.entries.get(key)
+            if (
+                one is not None
+                and one.phase is Phase.ADMITTED
+                and one.queue in members
+                and one.queue != self.entry.queue
+            ):
+                yield one.workload.title
 
     def _wait_for_zones(self, option: FlavorAssignment) -> None:
         """It is looked at again once those have come in who are promised them, or need them no more."""

@@ -10,6 +10,8 @@ Rules
   kept for those who follow (`queueing.cycle.successors`): what comes free is theirs first; nor who has a claim that
   the preemptor names as well, which would lose its devices with the last who has it. Pods that no queue admitted are
   some where the rules say so, for those that outrank them in Kubernetes too.
+- Who would use more than its own share by it leaves those alone who had it evicted
+  (`queueing.queues.eviction_order`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -159,6 +161,7 @@ class Candidates(msgspec.Struct, dict=True):
             *queues.fresh,
             *queues.holders.losing,
             *self._followed,
+            *self._before,
         )
         for key in (*leaving, *protected, *spared, *self._sharing):
             for unit in occupancy.units_of_workload(key):
@@ -232,7 +235,7 @@ class Candidates(msgspec.Struct, dict=True):
         held = queues.quotas.held.get(key)
         if held is None or held.leaving or (held.non_preemptible and self.spared(key)):
             return False
-        if key in self._sharing or key in self._followed:
+        if key in self._sharing or key in self._followed or key in self._before:
             return False
         priority, mine = other.workload.priority, self.entry.workload
         if other.queue == self.entry.queue:
@@ -253,6 +256,12 @@ class Candidates(msgspec.Struct, dict=True):
     def _followed(self) -> frozenset[HolderKey]:
         """Who leaves by itself, where somebody is to have what comes free."""
         return frozenset(self.queues.leaving.workloads if self.queues.kept_for() else ())
+
+    @cached_property
+    def _before(self) -> frozenset[str]:
+        """Who had the preemptor evicted, where it would go beyond its own share."""
+        beyond = self.mode.others is not None and self.mode.borrowing
+        return frozenset(self.queues.eviction_order.takers_before(self.entry.workload.base) if beyond else ())
 
     def spared(self, key: HolderKey) -> bool:
         """Whether a holder is non-preemptible, and its queue holds no more that way than is its own."""

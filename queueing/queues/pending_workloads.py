@@ -8,6 +8,7 @@ Rules
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from engine.reservation_key import HolderKey
 from queueing.model import ClusterQueue, Quantities
@@ -19,8 +20,10 @@ from queueing.queues.rotation import Rotation, of_namespace
 # What parked groups wait for. ("room", flavor): there may be more of it. ("quota", pool, flavor, resource): some was
 # given back. ("claim", key of its claimant): it keeps room no longer, or other room. ("borrow", cohort): a queue of the
 # cohort borrows what others may take back. ("placed",): something was placed. ("gone",): pods went, of whatever flavor.
-# ("counted",): devices were counted further. A change of queues or flavors wakes all whom it concerns without an event.
+# ("counted",): devices were counted further. ("ring",): one of those who had somebody evicted is gone. A change of
+# queues or flavors wakes all whom it concerns without an event.
 Event = tuple[str, ...]
+RING_OPENED: Final[Event] = ("ring",)
 
 
 class PendingWorkloads:

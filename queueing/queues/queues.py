@@ -8,7 +8,7 @@ Rules
 - Every event may be told twice.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
@@ -29,6 +29,7 @@ from queueing.model import (
 )
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
+from queueing.queues.eviction_order import EvictionOrder
 from queueing.queues.eviction_units import Path
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
@@ -37,7 +38,7 @@ from queueing.queues.leaving import Leaving
 from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass
-from queueing.queues.pending_workloads import Event, PendingWorkloads
+from queueing.queues.pending_workloads import RING_OPENED, Event, PendingWorkloads
 from queueing.queues.quota import Quotas
 from queueing.queues.rotation import Rotation, of_namespace
 
@@ -58,6 +59,7 @@ class Queues:
         self.pending = PendingWorkloads(self.config, self.rules.patience)
         self.holders = Holders(self.quotas, self.entries)
         self.budgets = Budgets()
+        self.eviction_order = EvictionOrder()
         self.claims: dict[str, BackfillReservation] = {}
         self.successors: dict[str, Successor] = {}  # of those that leave
         self.searches = 0  # for victims and such, so far
@@ -167,6 +169,7 @@ class Queues:
             # Out of its line before it changes: its group is that of the old priority and shape.
             self.pending.remove_entry(entry)
             entry.change(workload)
+            self._forget_evictions(workload.base)
             # Its class may say by now that it is nobody's victim, or no more.
             self.holders.update_protection(entry)
             if workload.key in self.growing:  # what kept it from more pods may be no more part of its wish
@@ -236,12 +239,25 @@ class Queues:
         """It finished, was deleted or made inactive: it gives back all, and is gone."""
         # Released before the entry goes: what it held says whom that helps.
         self.release_workload(state, key)
+        self._forget_evictions(key)
         entry = self.entries.pop(key, None)
         if entry is not None:
             self.pending.remove_entry(entry)
             for pod in entry.pods:
                 self.of_pod.pop(pod, None)
         self.pending.news.leave_party(key)
+
+    def note_victims(self, taker: str, victims: Sequence[HolderKey], now: float) -> None:
+        """These are told to go so that a workload has room."""
+        self.leaving.victims_go(victims, now)
+        # A pod that no queue admitted does not come back as the same one.
+        workloads = [workload_of(victim) for victim in victims if role_of(victim) is not Role.POD]
+        self.eviction_order.record_evictions(taker, workloads)
+
+    def _forget_evictions(self, key: str) -> None:
+        # Any of those who left others alone may have done so because of a ring through this one.
+        if self.eviction_order.forget_workload(key):
+            self.pending.move_events_to_active([RING_OPENED])
 
     def bind(self, pod: str, workload: str) -> None:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""

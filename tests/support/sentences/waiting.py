@@ -660,6 +660,14 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
     yield "room that comes free bit by bit for several", messages.behind_successors([job, other, job, other])
     yield "zones that are promised", messages.beside_promised_zones()
     yield "one that has nobody evicted", messages.following(messages.behind_in_room([job]))
+    yield (
+        "one that leaves those alone who had it evicted",
+        messages.leaving_alone(messages.behind_in_room([job]), [other]),
+    )
+    yield (
+        "one that leaves several alone who had it evicted",
+        messages.leaving_alone(messages.behind_in_room([job]), [other, job]),
+    )
     yield "several that go, one of them in part", messages.preempting(queues, Plan(victims, ()))
     yield "slices that go", messages.losing([("b1", "r1")], messages.preempted(job, "q", Reason.IN_CLUSTER_QUEUE))
     yield "claims that keep their devices", messages.deallocating(["gpus"])
