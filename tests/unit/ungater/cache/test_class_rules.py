@@ -143,3 +143,23 @@ def test_a_plain_pod_of_such_a_class_is_nobodys_victim_either():
         pod = make_pod(name, gated=False, node="r1-h1", phase="Running", spec={"priorityClassName": name})
         world.put("pod", msgspec.structs.replace(pod, metadata=ObjectMeta(name=name, namespace="ns", uid=name)))
     assert [one.workload.uid for one in world.memory.queues.holders.outside.values()] == ["batch"]
+
+
+def stored_with(world, key, priority):
+    """Its Workload, to which an administrator has given a priority, as the watch tells of it."""
+    before = world.stores["workload"][key]
+    version = str(int(before.metadata.resource_version) + 1)
+    spec = msgspec.structs.replace(before.spec, priority=priority, queue_name="team")
+    meta = msgspec.structs.replace(before.metadata, resource_version=version)
+    world.put("workload", msgspec.structs.replace(before, metadata=meta, spec=spec))
+
+
+def test_a_priority_that_an_administrator_changes_counts_for_one_that_runs(world):
+    key = running(world, priorityClassName="high")
+    stored_with(world, key, 100)
+    cycle(world.memory.state, world.memory.queues, 2.0)
+    assert preemptor(world) == set()
+    stored_with(world, key, 1)
+    found = cycle(world.memory.state, world.memory.queues, 10.0).preempting
+    assert {victim.key for one in found for victim in one.victims} == {key}
+    assert world.memory.queues.entries[key].workload.priority == 1
