@@ -20,7 +20,7 @@ import msgspec
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.reservation_key import Role, role_of
-from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
+from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, quotas_of, serves
 from queueing.queues.entry import HOLDING, Phase
 from queueing.queues.queues import Queues
 
@@ -111,12 +111,7 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
 
 def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Standing:
     active, reason, message = _activity(queue, known)
-    nominal = {
-        (flavor.flavor, resource): quota.nominal
-        for group in queue.groups
-        for flavor in group.flavors
-        for resource, quota in flavor.resources.items()
-    }
+    nominal = {key: quota.nominal for key, quota in quotas_of(queue.groups).items()}
     share = None
     if queues.rules.fair and queue.cohort:
         found = queues.quotas.share(queue.name)

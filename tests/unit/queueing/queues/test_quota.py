@@ -104,14 +104,14 @@ def test_a_share_is_the_dominant_part_of_what_is_lent_by_weight():
 
 def test_of_amounts_that_were_given_back_and_of_queues_that_nobody_made_nothing_is_kept():
     made = quotas(make_queue("a", 10, cohort="c"))
-    before = [dict(each) for each in (made._used, made._leaving, made._taken)]
+    before = [dict(made.tree.queues), dict(made.tree.cohorts["c"].usage)]
     for name in ("a", "forged"):
         made.charge_workload("w", Held(name, {("tas", "cpu"): 0, ("x", "made/up"): 0, KEY: 4}))
         assert set(made.usage(name)) == {KEY}
         made.mark_leaving("w")
         assert made.staying(name, KEY) == 0
         made.release_quota("w")
-    assert [made._used, made._leaving, made._taken] == before
+    assert [made.tree.queues, made.tree.cohorts["c"].usage] == before
 
 
 def test_a_rollback_undoes_everything_nested_or_not():
@@ -167,8 +167,13 @@ def test_several_are_given_back_and_marked_together_as_one_by_one():
 
 
 def everything(made):
-    sums = [made._used, made._leaving, made._non_preemptible, made._taken]
-    return dict(made.held), [{name: dict(of) for name, of in by.items() if of} for by in sums]
+    nodes = [(node.name, dict(node.usage), dict(node.gone)) for node in nodes_of(made) if node.usage or node.gone]
+    return dict(made.held), nodes, {name: dict(of) for name, of in made._non_preemptible.items() if of}
+
+
+def nodes_of(made):
+    by_name = {**made.tree.queues, **{f"cohort {name}": node for name, node in made.tree.cohorts.items()}}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def snapshot(made):
