@@ -275,7 +275,23 @@ class Order(NamedTuple):
     key: str
 
 
-Rank = tuple[float, bool, Order]  # the share of a queue, whether it borrows, the place of its workload
+# Whether a queue or cohort of weight 0 borrows, and its share: the largest part of what its parent may use that it uses
+# beyond its own, in thousandths, divided by its weight. Of two with weight 0 that borrow the undivided parts count, as
+# Kueue's CompareDRS has it (pkg/cache/scheduler/fair_sharing.go, 0.19.2).
+Share = tuple[bool, float]
+NO_SHARE: Final[Share] = (False, 0.0)
+
+
+class Rank(NamedTuple):
+    """What decides between the workloads of several queues which one goes first; the least is first.
+
+    ``level``: how high up it would borrow what it asks for (`queueing.queues.quota.Quotas.borrowing_level`); with fair
+    sharing 1 if it would. ``share``: of its queue with what it asks for, where sharing is fair.
+    """
+
+    level: int
+    share: Share
+    order: Order
 
 
 def order(workload: Workload) -> Order:

@@ -12,7 +12,7 @@ Rules
 """
 
 from collections.abc import Collection, Mapping
-from math import isinf
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -115,8 +115,9 @@ def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Sta
     share = None
     if queues.rules.fair and queue.cohort:
         found = queues.quotas.share(queue.name)
-        # JSON has no infinity, and the field is an integer of 64 bits.
-        share = INFINITE_SHARE if isinf(found) else round(found)
+        # JSON has no infinity, and the field is an integer of 64 bits. Rounded up as Kueue does (roundedWeightedShare,
+        # 0.19.2), so that 0 says that nothing is borrowed.
+        share = INFINITE_SHARE if found[0] else ceil(found[1])
     return Standing(
         active,
         reason,

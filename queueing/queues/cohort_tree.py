@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from queueing.model import FlavorResource, Quantities, Quota
+from queueing.model import NO_SHARE, FlavorResource, Quantities, Quota, Share
 
 
 class TreeNode(msgspec.Struct, eq=False):
@@ -400,6 +400,29 @@ class CohortTree:
         if node.made_at != self.version:
             self._measured(node.root)
         return node
+
+    def share_of(self, node: TreeNode, more: Quantities, less: Quantities) -> Share:
+        """The share of a queue or cohort (`queueing.model.Share`); nothing at the top of a tree.
+
+        ``more`` is added to what it uses, ``less`` taken away.
+        """
+        parent, usage, subtree = node.parent, node.usage, node.subtree
+        if parent is None:
+            return NO_SHARE
+        beyond: dict[str, int] = {}
+        for key in {*usage, *more} if more else usage:
+            over = usage.get(key, 0) + more.get(key, 0) - less.get(key, 0) - subtree.get(key, 0)
+            if over > 0:
+                beyond[key[1]] = beyond.get(key[1], 0) + over
+        if not beyond:
+            return NO_SHARE
+        lendable = self.lendable_of(parent)
+        # In this order of operations equal shares are equal numbers in Kueue too.
+        parts = (float(over) * 1000.0 / float(lent) for name, over in beyond.items() if (lent := lendable.get(name)))
+        ratio = max(parts, default=0.0)
+        if ratio <= 0:
+            return NO_SHARE
+        return (False, ratio / (node.weight / 1000)) if node.weight > 0 else (True, ratio)
 
     def level_of(
         self, node: TreeNode, amounts: Mapping[FlavorResource, int], less: Mapping[FlavorResource, int]

@@ -15,6 +15,7 @@ from engine.cluster.state import ClusterState
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, whole_of, workload_of
 from queueing.model import (
+    NO_SHARE,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -305,12 +306,12 @@ class Queues:
     def rank_of_entry(self, entry: Entry, more: Quantities) -> Rank:
         """What decides between the queues' workloads which one goes first, were it given this; the least is first.
 
-        The share of its queue (where that is fair), whether it borrows, its place there. What leaves does not count,
-        and what is kept for successors counts as if those before it in its queue had all of it, and the others nothing.
+        What leaves does not count, and what is kept for successors counts as if those before it in its queue had all of
+        it, and the others nothing.
         """
         queue = entry.queue
         if not self.quotas.shares(queue):
-            return 0.0, False, entry.order
+            return Rank(0, NO_SHARE, entry.order)
         less = self.leaving.amounts.get(queue)
         # Quota that is held for successors counts as used; the workload
         # must not seem to borrow because of successors behind it.
@@ -320,7 +321,8 @@ class Queues:
                 first = one.option.amounts if one.entry.order < entry.order else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
-        return (*self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less), entry.order)
+        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
+        return Rank(level, share, entry.order)
 
     def kept_for(self) -> "list[Successor]":
         """The successors for whom something is kept from the one who is looked at."""

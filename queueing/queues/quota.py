@@ -23,7 +23,17 @@ from typing import Final
 import msgspec
 
 from engine.reservation_key import HolderKey
-from queueing.model import ClusterQueue, Cohort, FlavorResource, Quantities, Quota, Workload, quotas_of
+from queueing.model import (
+    NO_SHARE,
+    ClusterQueue,
+    Cohort,
+    FlavorResource,
+    Quantities,
+    Quota,
+    Share,
+    Workload,
+    quotas_of,
+)
 from queueing.queues.cohort_tree import CohortTree, TreeNode, set_amount
 from queueing.queues.held import Held, summed
 
@@ -305,25 +315,12 @@ class Quotas:
         """How much it uses beyond its nominal quota, victims on their way out not counted."""
         return max(0, self.staying(queue, key) - self.nominal(queue, key))
 
-    def share(self, queue: str, more: Quantities | None = None, less: Quantities | None = None) -> float:
-        """Dominant resource share: the largest part of what the cohort lends that it uses beyond its nominal quota.
+    def share(self, queue: str, more: Quantities | None = None, less: Quantities | None = None) -> Share:
+        """Its share in what the cohort above it may use (`queueing.model.Share`); nothing without a cohort.
 
-        In thousandths, divided by its weight. ``more`` is added to its usage, ``less`` taken away; those that leave do
-        not count. 0 without a cohort or where nothing is borrowed; infinite where it borrows with weight 0.
+        ``more`` is added to its usage, in which those that leave count; ``less`` is taken away.
         """
-        node = self._nodes[queue]
-        if node.parent is None:
-            return 0.0
-        lent = self.tree.lendable_of(node.parent)
-        beyond: dict[str, int] = {}
-        for key in {*node.usage, *(more or {})}:
-            usage = self.staying(queue, key) + (more or {}).get(key, 0) - (less or {}).get(key, 0)
-            beyond[key[1]] = beyond.get(key[1], 0) + max(0, usage - node.subtree.get(key, 0))
-        dominant = max((amount / lent[name] for name, amount in beyond.items() if lent.get(name)), default=0.0)
-        if dominant <= 0:
-            return 0.0
-        # The weight is in thousandths too, hence a million.
-        return dominant * 1e6 / node.weight if node.weight > 0 else float("inf")
+        return self.tree.share_of(self._nodes[queue], more or {}, less or {})
 
     def shares(self, queue: str) -> bool:
         """Whether it is in a cohort."""
@@ -331,14 +328,20 @@ class Quotas:
 
     def rank_of_queue(
         self, queue: str, more: Quantities, *, fair: bool, less: Quantities | None = None
-    ) -> tuple[float, bool]:
-        """What decides between queues whose workload goes first: its share with this (if ``fair``), if it borrows.
+    ) -> tuple[int, Share]:
+        """How high up it borrows more of these amounts, and its share with them; with ``fair`` sharing, 0 or 1 high.
 
         ``less``: what comes back by itself.
         """
-        if not self.shares(queue):
-            return 0.0, False
-        return self.share(queue, more=more, less=less) if fair else 0.0, self.borrows(queue, more, less)
+        # Kueue's FairSharingPrioritizeNonBorrowing (since 0.17): on each level, who need not borrow comes first.
+        if fair and self.shares(queue):
+            return int(self.borrows(queue, more, less)), self.share(queue, more, less)
+        return self.borrowing_level(queue, more, less), NO_SHARE
+
+    def highest_level(self, queue: str, *, fair: bool) -> int:
+        """The most that ``rank_of_queue`` may say of it."""
+        node = self._nodes.get(queue, _UNKNOWN)
+        return 1 if fair else self.tree.height_of(node.root)
 
     # -- transactions -----------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from support.queue_factories import GPU, make_queue
 
 from queueing.queues.held import Held
@@ -93,13 +94,13 @@ def test_a_share_is_the_dominant_part_of_what_is_lent_by_weight():
         make_queue("b", 8, cohort="c", weight=2000),
         make_queue("d", 8, cohort="c", weight=0),
     )
-    assert made.share("a") == 0
+    assert made.share("a") == (False, 0.0)
     hold(made, "w", "a", 14)
-    assert made.share("a") == 250  # 6 of 24, in thousandths
-    assert made.share("b", more={KEY: 14}) == 125
-    assert made.share("d", more={KEY: 9}) == float("inf")
-    assert made.share("a", less={KEY: 6}) == 0
-    assert quotas(make_queue("alone", 4)).share("alone", more={KEY: 9}) == 0
+    assert made.share("a") == (False, 250)  # 6 of 24, in thousandths
+    assert made.share("b", more={KEY: 14}) == (False, 125)
+    assert made.share("d", more={KEY: 9}) == (True, pytest.approx(1000 / 24))
+    assert made.share("a", less={KEY: 6}) == (False, 0.0)
+    assert quotas(make_queue("alone", 4)).share("alone", more={KEY: 9}) == (False, 0.0)
 
 
 def test_of_amounts_that_were_given_back_and_of_queues_that_nobody_made_nothing_is_kept():
