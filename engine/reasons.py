@@ -187,6 +187,8 @@ class Reason(StrEnum):
     NAMESPACE_NOT_SELECTED = "NamespaceNotSelected", ReasonTraits(of_itself=True)
     # The cluster queue has no quota at all for a resource that is asked for.
     NO_QUOTA = "NoQuota", ReasonTraits(gravity=101, cure=Cure.CLUSTER, of_itself=True)
+    # Cohorts above its queue are each other's parents: whose quota it would borrow cannot be said.
+    COHORT_CYCLE = "CohortCycle", ReasonTraits(gravity=102, cure=Cure.CLUSTER, of_itself=True)
     # More than the queue may ever use.
     EXCEEDS_QUOTA = "ExceedsQuota", ReasonTraits(gravity=100, short=Short.QUOTA, cure=Cure.CLUSTER)
     # More than is left now.

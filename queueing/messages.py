@@ -11,6 +11,7 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
+from queueing.queues.cohort_words import circle_in_words
 from queueing.queues.limits import Limits
 from queueing.queues.quota import Missing
 
@@ -94,6 +95,11 @@ def exceeds(limits: Limits, amounts: Quantities, beyond: str = "") -> Refusal:
         return Refusal(Reason.EXCEEDS_QUOTA, f"{beyond}. Beside that, {text}", flavor=next(iter(amounts))[0])
     text += ". Raise its quota or borrowing limit, or ask for less"
     return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
+
+
+def below_a_circle(cycle: Sequence[str]) -> Refusal:
+    """Cohorts above its queue are each other's parents; ``cycle``: from each to its parent."""
+    return Refusal(Reason.COHORT_CYCLE, circle_in_words(cycle))
 
 
 def kept_quota_refusal(claimant: str, pool: str) -> Refusal:

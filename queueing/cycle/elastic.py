@@ -268,7 +268,8 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     queue = queues.quotas.queues.get(grant.queue)
     if queue is None:
         return Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
-    flavors = flavors_of_growth(queue, entry, more)
+    cycle = queues.quotas.cycle_of(grant.queue)
+    flavors = messages.below_a_circle(cycle) if cycle else flavors_of_growth(queue, entry, more)
     if isinstance(flavors, Refusal):
         return flavors
     delta = _difference(entry, more, flavors)

@@ -435,6 +435,11 @@ class _QueueNominator(msgspec.Struct):
 def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     """What one workload can be given now. Leaves state and quota as they were."""
     assert entry.group is not None  # noqa: S101  (only who waits in a line is looked at)
+    if cycle := queues.quotas.cycle_of(entry.queue):
+        # Aside, and woken by the cohort that mends it: nobody who ends could.
+        waits = Waits(aside=True)
+        waits.add(messages.below_a_circle(cycle))
+        return waits
     known = queues.options_of(state, entry.group)
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
     asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])

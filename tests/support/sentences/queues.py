@@ -59,6 +59,41 @@ def a_namespace_that_is_not_selected():
     return refused(led(namespaces=None))
 
 
+def of_cohorts(*cohorts):
+    """Queue q below cohort a, and these cohorts: (name, parent)."""
+    queues = led(cohort="a")
+    for name, parent in cohorts:
+        queues.set_cohort(queued.make_cohort(name, 0, parent))
+    return queues
+
+
+def refused_by_a_circle(*cohorts):
+    queues = of_cohorts(*cohorts)
+    queued.submit(queues, queued.make_workload("ns/w"))
+    return queued.run(queued.make_state(), queues).waiting
+
+
+@case
+def a_cohort_that_is_its_own_parent():
+    return refused_by_a_circle(("a", "a"))
+
+
+@case
+def two_cohorts_that_are_each_others_parents():
+    return refused_by_a_circle(("a", "b"), ("b", "a"))
+
+
+@case
+def a_circle_of_cohorts_above_the_queues_own():
+    return refused_by_a_circle(("a", "d"), ("d", "c"), ("c", "b"), ("b", "d"))
+
+
+@case
+def a_circle_of_many_cohorts():
+    names = ["a", *(f"c{number:02}" for number in range(11))]
+    return refused_by_a_circle(*zip(names, [*names[1:], "a"], strict=True))
+
+
 GOLDEN.section("flavors of a queue")
 
 
@@ -180,6 +215,30 @@ def a_local_queue_that_is_stopped():
 @case
 def a_local_queue_of_a_namespace_that_is_not_selected():
     return active(led(namespaces=None), local=True)
+
+
+def of_a_cohort(*cohorts, name="a"):
+    return standings(of_cohorts(*cohorts), ("tas",)).cohorts[name].message
+
+
+@case
+def a_cohort_that_lends():
+    return of_a_cohort(("a", ""))
+
+
+@case
+def a_cohort_without_its_parent():
+    return of_a_cohort(("a", "org"))
+
+
+@case
+def a_cohort_that_nobody_names():
+    return of_a_cohort(("b", ""), name="b")
+
+
+@case
+def a_cohort_in_a_circle():
+    return of_a_cohort(("a", "b"), ("b", "a"))
 
 
 @case

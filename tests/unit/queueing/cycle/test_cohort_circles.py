@@ -1,0 +1,59 @@
+"""Cohorts that are each other's parents: what waits below them is told so, and goes on once one has another parent."""
+
+from support.queue_factories import keys, make_cohort, make_queue, make_queues, make_state, make_workload, run, submit
+
+from engine.reasons import Reason
+
+
+def circle(*queues):
+    """Queues of which those of cohort a are below a circle."""
+    made = make_queues(*queues)
+    made.set_cohort(make_cohort("a", 0, "b"))
+    made.set_cohort(make_cohort("b", 0, "a"))
+    return made
+
+
+def refused(decisions):
+    return {one.key: one.reason for one in decisions.waiting}
+
+
+def test_nothing_is_admitted_below_a_circle_and_all_of_it_once_it_is_mended():
+    state, queues = make_state(), circle(make_queue("q", 16, cohort="a"), make_queue("other", 16, cohort="c"))
+    submit(queues, make_workload("ns/w", gpu=8), make_workload("ns/free", "other", gpu=8))
+    found = run(state, queues)
+    assert (keys(found), refused(found)) == (["ns/free"], {"ns/w": Reason.COHORT_CYCLE})
+    assert found.waiting[0].message.startswith("cohorts a and b are each other's parents (a → b → a): nothing")
+    assert run(state, queues).waiting == [], "it is told once"
+    queues.set_cohort(make_cohort("b"))
+    assert keys(run(state, queues)) == ["ns/w"]
+
+
+def test_one_that_asks_for_nothing_waits_too():
+    state, queues = make_state(), circle(make_queue("q", 16, cohort="a"))
+    submit(queues, make_workload("ns/w", count=0))
+    assert refused(run(state, queues)) == {"ns/w": Reason.COHORT_CYCLE}
+    queues.remove_cohort("b")
+    assert keys(run(state, queues)) == ["ns/w"]
+
+
+def test_what_runs_below_a_circle_goes_on_and_gets_no_more_pods():
+    state, queues = make_state(), make_queues(make_queue("q", 16, cohort="a"))
+    submit(queues, make_workload("ns/w", count=1, gpu=4))
+    assert keys(run(state, queues)) == ["ns/w"]
+    queues.set_cohort(make_cohort("a", 0, "a"))
+    queues.wish("ns/w", {"main": 2})
+    found = run(state, queues)
+    assert (found.resized, queues.entries["ns/w"].refusal.reason) == ([], Reason.COHORT_CYCLE)
+    assert queues.entries["ns/w"].grant is not None
+    queues.set_cohort(make_cohort("a"))
+    assert [one.key for one in run(state, queues).resized] == ["ns/w"]
+
+
+def test_a_queue_that_is_led_into_a_circle_evicts_nobody():
+    state, queues = make_state(), make_queues(make_queue("q", 8, cohort="a"), make_queue("b", 8, cohort="a"))
+    submit(queues, make_workload("ns/low", "b", count=2, gpu=8))
+    assert keys(run(state, queues)) == ["ns/low"]
+    queues.set_cohort(make_cohort("a", 0, "a"))
+    submit(queues, make_workload("ns/high", priority=9, gpu=8))
+    found = run(state, queues)
+    assert (found.preempting, refused(found)) == ([], {"ns/high": Reason.COHORT_CYCLE})
