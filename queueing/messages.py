@@ -11,7 +11,6 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
-from queueing.queues.cohort_words import circle_in_words
 from queueing.queues.limits import Limits
 from queueing.queues.quota import Missing
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 # Messages end up in conditions, which people read in one line of a terminal.
 NAMED: Final = 3
+CIRCLE: Final = 6  # cohorts of a circle that are named
 
 
 def counting(nodes: int) -> Refusal:
@@ -30,6 +30,27 @@ def counting(nodes: int) -> Refusal:
     return Refusal(
         Reason.PENDING, f"its devices are being counted: it is not known yet how many of its pods fit {what}"
     )
+
+
+def in_circle(cohorts: Sequence[str]) -> str:
+    """Cohorts that are each other's parents, each below the next and the last below the first."""
+    which = f"cohort {cohorts[0]} is its own parent"
+    if len(cohorts) > 1:
+        names, more = list(cohorts[:CIRCLE]), len(cohorts) - CIRCLE
+        last = names.pop() if more <= 0 else f"{more} more"
+        way = [*cohorts[:CIRCLE], *(["..."] if more > 0 else []), cohorts[0]]
+        which = f"cohorts {', '.join(names)} and {last} are each other's parents ({' → '.join(way)})"
+    return f"{which}: nothing of the queues below is admitted until one of them has another parentName"
+
+
+def cohort_cycle(cohorts: Sequence[str]) -> Refusal:
+    """A queue below cohorts that are each other's parents."""
+    return Refusal(Reason.COHORT_CYCLE, in_circle(cohorts))
+
+
+def missing_parent(parent: str) -> str:
+    """What is said of a cohort that names this one as its parent, of which there is no object."""
+    return f"there is no Cohort {parent}, its parent: it counts as one without quota or limits"
 
 
 def insufficient(queues: "Queues", queue: str, missing: Sequence[Missing]) -> Refusal:
@@ -48,17 +69,21 @@ def _missing(queues: "Queues", queue: str, one: Missing) -> str:
     if one.non_preemptible is not None:
         lasting = format_quantity(one.resource, one.non_preemptible)
         return f"{text}, {lasting} of it for non-preemptible workloads, which may not borrow"
-    if one.borrowing_limit and quotas.queues[queue].cohort:
+    if one.borrowing_limit and not one.cohort and quotas.shares(queue):
         most = format_quantity(one.resource, one.limit or 0)
         return f"{text}, and may use {most} at most with what it borrows{_users(queues, [queue], key)}"
-    others = sorted(quotas.members(queue) - {queue}, key=lambda name: (-quotas.used(name, key), name))
+    if one.cohort:
+        most, taken = (format_quantity(one.resource, amount) for amount in quotas.use_of_cohort(one.cohort, key))
+        text += f", and cohort {one.cohort} may use {most} at most with what it borrows ({taken} used)"
+    sharing = quotas.members_below(queue, one.cohort) - {queue}
+    others = sorted(sharing, key=lambda name: (-quotas.used(name, key), name))
     borrowers = [name for name in others if quotas.used(name, key) > 0]
     if borrowers:
         shown = ", ".join(
             f"{name} {format_quantity(one.resource, quotas.used(name, key))}" for name in borrowers[:NAMED]
         )
         more = f" and {len(borrowers) - NAMED} more" if len(borrowers) > NAMED else ""
-        text += f"; in cohort {quotas.queues[queue].cohort} also {shown}{more}"
+        text += f"; in {f'cohort {one.cohort}' if one.cohort else quotas.pool(queue)} also {shown}{more}"
     return text + _users(queues, [queue, *borrowers[:NAMED]], key)
 
 
@@ -95,11 +120,6 @@ def exceeds(limits: Limits, amounts: Quantities, beyond: str = "") -> Refusal:
         return Refusal(Reason.EXCEEDS_QUOTA, f"{beyond}. Beside that, {text}", flavor=next(iter(amounts))[0])
     text += ". Raise its quota or borrowing limit, or ask for less"
     return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
-
-
-def below_a_circle(cycle: Sequence[str]) -> Refusal:
-    """Cohorts above its queue are each other's parents; ``cycle``: from each to its parent."""
-    return Refusal(Reason.COHORT_CYCLE, circle_in_words(cycle))
 
 
 def kept_quota_refusal(claimant: str, pool: str) -> Refusal:

@@ -22,9 +22,9 @@ import msgspec
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.reservation_key import Role, role_of
+from queueing.messages import in_circle, missing_parent
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, quotas_of, serves
 from queueing.queues.cohort_tree import TreeNode
-from queueing.queues.cohort_words import circle_in_words, missing_parent
 from queueing.queues.entry import HOLDING, Phase
 from queueing.queues.queues import Queues
 
@@ -157,7 +157,7 @@ def _cohort(queues: Queues, node: TreeNode) -> Standing:
 
 def _cohort_activity(node: TreeNode) -> tuple[bool, Reason, str]:
     if cycle := node.root.cycle:
-        return False, Reason.COHORT_CYCLE, circle_in_words(cycle)
+        return False, Reason.COHORT_CYCLE, in_circle(cycle)
     if node.parent is not None and not node.parent.exists:
         return True, Reason.READY, missing_parent(node.declared)
     if not node.children:
@@ -197,7 +197,7 @@ def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -
 
 def _activity(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason, str]:
     if cycle := queues.quotas.cycle_of(queue.name):
-        return False, Reason.COHORT_CYCLE, circle_in_words(cycle)
+        return False, Reason.COHORT_CYCLE, in_circle(cycle)
     if queue.stop is not Stop.NONE:
         return False, Reason.QUEUE_STOPPED, f"it is stopped (stopPolicy {queue.stop}): nothing is admitted"
     lacking = [flavor.flavor for group in queue.groups for flavor in group.flavors if flavor.flavor not in known]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from cli.doctor.findings import Finding, error, warning
 from cli.output import some
 from crds.spelling import meant
+from queueing.messages import in_circle, missing_parent
 from queueing.queues.cohort_tree import CohortTree
-from queueing.queues.cohort_words import circle_in_words, missing_parent
 
 if TYPE_CHECKING:
     from queueing.model import FlavorResource
@@ -26,7 +26,7 @@ def _circles(tree: CohortTree) -> Iterator[Finding]:
     # A circle is told once, whatever number of cohorts and queues is in it and below it.
     for cycle in sorted({node.cycle for node in tree.cohorts.values() if node.cycle}):
         mend = f"kubectl edit cohort {cycle[0]}: name another spec.parentName, or none and no limits"
-        yield error(f"Cohort {cycle[0]}", circle_in_words(cycle), mend)
+        yield error(f"Cohort {cycle[0]}", in_circle(cycle), mend)
 
 
 def _missing(tree: CohortTree, objects: Collection[str]) -> Iterator[Finding]:

@@ -119,7 +119,7 @@ def test_a_circle_is_told_to_all_in_it_and_below_it_and_to_nobody_beside_it():
     queues.set_cohort(make_cohort("org", 8, "research"))
     queues.set_cluster_queue(make_queue("other", 4, cohort="elsewhere"))
     text = (
-        "cohorts org and research are each other's parents (org → research → org): nothing of the queues below them"
+        "cohorts org and research are each other's parents (org → research → org): nothing of the queues below"
         " is admitted until one of them has another parentName"
     )
     stopped = (False, Reason.COHORT_CYCLE, text)

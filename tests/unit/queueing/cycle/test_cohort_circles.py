@@ -17,36 +17,12 @@ def refused(decisions):
     return {one.key: one.reason for one in decisions.waiting}
 
 
-def test_nothing_is_admitted_below_a_circle_and_all_of_it_once_it_is_mended():
-    state, queues = make_state(), circle(make_queue("q", 16, cohort="a"), make_queue("other", 16, cohort="c"))
-    submit(queues, make_workload("ns/w", gpu=8), make_workload("ns/free", "other", gpu=8))
-    found = run(state, queues)
-    assert (keys(found), refused(found)) == (["ns/free"], {"ns/w": Reason.COHORT_CYCLE})
-    assert found.waiting[0].message.startswith("cohorts a and b are each other's parents (a → b → a): nothing")
-    assert run(state, queues).waiting == [], "it is told once"
-    queues.set_cohort(make_cohort("b"))
-    assert keys(run(state, queues)) == ["ns/w"]
-
-
 def test_one_that_asks_for_nothing_waits_too():
     state, queues = make_state(), circle(make_queue("q", 16, cohort="a"))
     submit(queues, make_workload("ns/w", count=0))
     assert refused(run(state, queues)) == {"ns/w": Reason.COHORT_CYCLE}
     queues.remove_cohort("b")
     assert keys(run(state, queues)) == ["ns/w"]
-
-
-def test_what_runs_below_a_circle_goes_on_and_gets_no_more_pods():
-    state, queues = make_state(), make_queues(make_queue("q", 16, cohort="a"))
-    submit(queues, make_workload("ns/w", count=1, gpu=4))
-    assert keys(run(state, queues)) == ["ns/w"]
-    queues.set_cohort(make_cohort("a", 0, "a"))
-    queues.wish("ns/w", {"main": 2})
-    found = run(state, queues)
-    assert (found.resized, queues.entries["ns/w"].refusal.reason) == ([], Reason.COHORT_CYCLE)
-    assert queues.entries["ns/w"].grant is not None
-    queues.set_cohort(make_cohort("a"))
-    assert [one.key for one in run(state, queues).resized] == ["ns/w"]
 
 
 def test_a_queue_that_is_led_into_a_circle_evicts_nobody():
