@@ -72,7 +72,7 @@ class AdmissionChecks(Struct, frozen=True):
 
 
 class FairSharing(Struct, frozen=True):
-    """The share of a queue beside the others."""
+    """The share of a queue or cohort beside the others of its parent."""
 
     weight: Quantity = "1"
 
@@ -95,6 +95,21 @@ class ClusterQueue(Object, frozen=True):
     """A ClusterQueue; its status as it was written."""
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
+    status: dict[str, Any] | None = None
+
+
+class CohortSpec(Struct, frozen=True):
+    """Place in the tree, quota and weight."""
+
+    parent_name: str = ""
+    resource_groups: tuple[ResourceGroup, ...] | None = None
+    fair_sharing: FairSharing | None = None
+
+
+class Cohort(Object, frozen=True):
+    """A Cohort; its status as it was written."""
+
+    spec: CohortSpec = CohortSpec()
     status: dict[str, Any] | None = None
 
 
@@ -125,7 +140,18 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         preempt_first=spec.flavor_fungibility.when_can_preempt == "MayStopSearch",
         preemption=_preemption(spec.preemption),
         stop=model.Stop(spec.stop_policy),
-        weight=parse("cpu", spec.fair_sharing.weight) if spec.fair_sharing is not None else 1000,  # in thousandths
+        weight=_weight(spec.fair_sharing),
+    )
+
+
+def cohort(wire: Cohort) -> model.Cohort:
+    """The Cohort as queueing takes it. Raises ValueError where a quantity cannot be read."""
+    spec = wire.spec
+    return model.Cohort(
+        name=wire.metadata.name,
+        groups=tuple(_group(group) for group in spec.resource_groups or ()),
+        parent=spec.parent_name,
+        weight=_weight(spec.fair_sharing),
     )
 
 
@@ -163,6 +189,11 @@ def _group(wire: ResourceGroup) -> model.ResourceGroup:
             for flavor in wire.flavors
         ),
     )
+
+
+def _weight(wire: FairSharing | None) -> int:
+    # In thousandths, as CPU is.
+    return parse("cpu", wire.weight) if wire is not None else 1000
 
 
 def _quota(wire: ResourceQuota) -> model.Quota:

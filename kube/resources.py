@@ -146,6 +146,7 @@ SELF_SUBJECT_REVIEWS = Resource(
 )
 WORKLOADS = Resource("topogate.dev", "v1alpha1", "workloads", "Workload")
 LOCAL_QUEUES = Resource("topogate.dev", "v1alpha1", "localqueues", "LocalQueue")
+COHORTS = Resource("topogate.dev", "v1alpha1", "cohorts", "Cohort", namespaced=False)
 CLUSTER_QUEUES = Resource("topogate.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False)
 RESOURCE_FLAVORS = Resource("topogate.dev", "v1alpha1", "resourceflavors", "ResourceFlavor", namespaced=False)
 WORKLOAD_PRIORITY_CLASSES = Resource(

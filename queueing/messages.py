@@ -48,6 +48,11 @@ def cohort_cycle(cohorts: Sequence[str]) -> Refusal:
     return Refusal(Reason.COHORT_CYCLE, in_circle(cohorts))
 
 
+def missing_parent(parent: str) -> str:
+    """What is said of a cohort that names this one as its parent, of which there is no object."""
+    return f"there is no Cohort {parent}, its parent: it counts as one without quota or limits"
+
+
 def insufficient(queues: "Queues", queue: str, missing: Sequence[Missing]) -> Refusal:
     """Quota that others use now."""
     text = "; ".join(_missing(queues, queue, one) for one in missing)

@@ -22,6 +22,7 @@ from queueing.model import FlavorResource, Quantities
 from queueing.queues.entry import AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 from queueing.status import INFINITE_SHARE, Standings
+from ungater.cohort_metrics import CohortMetrics
 from ungater.metric_table import MetricTable, unit
 
 MOST: Final = 200
@@ -127,6 +128,7 @@ class QueueMetrics:
             "flavor",
             "resource",
         )
+        self._cohorts = CohortMetrics(registry)
         self._names = _Names()
         self._waited: set[str] = set()  # ClusterQueues that have a histogram
         self._at: float | None = None  # when it was looked last, on the monotonic clock
@@ -143,6 +145,7 @@ class QueueMetrics:
         # Nothing for the first look of a term: nobody knows for how long it was held before.
         passed, self._at = 0.0 if self._at is None else now - self._at, now
         self._tell_cluster_queues(queues, found)
+        self._cohorts.tell_cohorts(queues, found)
         self._tell_local_queues(queues, found, now)
         self._count_entries(queues, labels, of, passed, now)
         self._names.drop_unused(now - IDLE_SECONDS)
@@ -215,6 +218,7 @@ class QueueMetrics:
     def end_leading(self) -> None:
         """This process does not lead any more: gauges go, and what others count is not counted here."""
         self._at = None
+        self._cohorts.drop_series()
         for table in (self._nominal, self._limit, self._used, self._borrowed, self._share, self._workloads):
             table.replace({})
         self._local_used.replace({})

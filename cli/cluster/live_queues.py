@@ -4,8 +4,9 @@ Only quota and order are built here: no node is read and nothing is placed, so t
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -19,11 +20,11 @@ from engine.results import Refusal
 from kube import objects
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
-from kube.objects import Condition, Namespace, ResourceFlavor, is_true
+from kube.objects import Condition, Namespace, Object, ResourceFlavor, is_true
 from kube.pods import convert
 from kube.pods.templates import template_of
-from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
-from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
+from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor
+from kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from kube.workloads import WholeWorkload, WorkloadPodSet
 from queueing import model
 from queueing.cycle.growth import hold_growth
@@ -31,6 +32,8 @@ from queueing.model import Rules
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from ungater.model.admission import read_quota
+
+One = TypeVar("One", bound=Object)
 
 
 class QueueReading(msgspec.Struct, frozen=True):
@@ -80,6 +83,7 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             flavors = group.create_task(client.list(RESOURCE_FLAVORS, type=ResourceFlavor))
             namespaces = group.create_task(client.list(NAMESPACES, type=Namespace))
             cluster = group.create_task(client.list(CLUSTER_QUEUES, type=ClusterQueue))
+            cohorts = group.create_task(_list_cohorts(client))
             local = group.create_task(client.list(LOCAL_QUEUES, type=LocalQueue))
             workloads = group.create_task(client.list(WORKLOADS, type=WholeWorkload))
     except ExceptionGroup as errors:
@@ -90,7 +94,24 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             raise MayNotLook(f"{error}. Positions and quota are of the whole cluster: {INSPECT}") from error
         raise error from None
     found = flavors.result(), namespaces.result(), cluster.result(), local.result(), workloads.result()
-    return build(*found, rules=rules, now=clock.now())
+    return build(*found, cohorts.result(), rules=rules, now=clock.now())
+
+
+async def _list_cohorts(client: Client) -> list[Cohort]:
+    try:
+        return await client.list(COHORTS, type=Cohort)
+    except (NotFound, Forbidden):
+        # An installation of an earlier version has no such kind, and roles of it name none: its cohorts are flat.
+        return []
+
+
+def _take_in(found: Iterable[One], kind: str, take: Callable[[One], None]) -> Iterator[str]:
+    """Take in objects; yields what is wrong with those that cannot be read."""
+    for wire in found:
+        try:
+            take(wire)
+        except ValueError as error:
+            yield f"{kind} {wire.metadata.name}: {error}"
 
 
 def build(
@@ -99,6 +120,7 @@ def build(
     cluster: Iterable[ClusterQueue],
     local: Iterable[LocalQueue],
     workloads: Iterable[WholeWorkload],
+    cohorts: Iterable[Cohort] = (),
     *,
     rules: Rules | None = None,
     now: float,
@@ -114,11 +136,8 @@ def build(
             queues.set_flavor(plain)
     for namespace in namespaces:
         queues.set_namespace(namespace.metadata.name, namespace.metadata.labels or {})
-    for queue in cluster:
-        try:
-            queues.set_cluster_queue(cluster_queue(queue))
-        except ValueError as error:
-            wrong.append(f"ClusterQueue {queue.metadata.name}: {error}")
+    wrong += _take_in(cohorts, "Cohort", lambda wire: queues.set_cohort(cohort(wire)))
+    wrong += _take_in(cluster, "ClusterQueue", lambda wire: queues.set_cluster_queue(cluster_queue(wire)))
     for one in local:
         queues.set_local_queue(local_queue(one))
     # A Workload without a queue is charged to no quota.

@@ -5,6 +5,7 @@ A LocalQueue is reported only for its own faults: that its ClusterQueue admits n
 
 from collections.abc import Collection, Iterator
 
+from cli.doctor import cohorts
 from cli.doctor.findings import Finding, error, warning
 from cli.output import some
 from crds.spelling import meant
@@ -19,6 +20,7 @@ GO_ON = """--type merge -p '{"spec":{"stopPolicy":"None"}}'"""
 def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
     """``flavors``: those with a topology, which the engine knows."""
     found, known = standings(queues, flavors), {*flavors, *queues.config.plain}
+    yield from cohorts.findings(queues.quotas.tree, known)
     for name, queue in sorted(queues.quotas.queues.items()):
         yield from _cluster(queue, found.cluster[name], known)
     for key, local in sorted(queues.config.local.items()):
@@ -30,6 +32,8 @@ def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
 
 def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) -> Iterator[Finding]:
     about = f"ClusterQueue {queue.name}"
+    if standing.reason is Reason.COHORT_CYCLE:
+        return  # told of the cohorts
     if standing.reason is Reason.QUEUE_STOPPED:
         yield warning(about, _text(standing), f"kubectl patch clusterqueue {queue.name} {GO_ON}")
         return

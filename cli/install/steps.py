@@ -18,6 +18,7 @@ KINDS = (
     resources.WORKLOADS,
     resources.LOCAL_QUEUES,
     resources.CLUSTER_QUEUES,
+    resources.COHORTS,
     resources.RESOURCE_FLAVORS,
     resources.FLEX_TOPOS,
     resources.WORKLOAD_PRIORITY_CLASSES,

@@ -1,13 +1,14 @@
 """Who waits where, in which place, for what; and how much of each quota is used: `QueuesReport`."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import msgspec
 
 from cli.cluster import live_queues
 from cli.cluster.live_queues import QueueReading, owner_name
 from cli.output import Failure, counted
+from cli.queues.cohorts import CohortView, path_of
+from cli.queues.cohorts import views as cohort_views
 from crds.spelling import meant
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -68,10 +69,15 @@ class LocalQueueUse(msgspec.Struct, frozen=True):
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """A cluster queue and who waits there. ``uses``: of the local queues whose workloads are listed."""
+    """A cluster queue and who waits there.
+
+    ``path``: the cohorts above it, the root first, as far as they are known; ``cohort``: the one that it names.
+    ``uses``: of the local queues whose workloads are listed.
+    """
 
     name: str
     cohort: str
+    path: tuple[str, ...]
     strategy: str
     active: bool
     reason: str
@@ -84,32 +90,6 @@ class QueueView(msgspec.Struct, frozen=True):
     quotas: tuple[QuotaUse, ...]
     waiting: tuple[WaitingWorkload, ...]
     uses: tuple[LocalQueueUse, ...]
-
-
-class Member(msgspec.Struct, frozen=True):
-    """What one queue of a cohort uses of one quota."""
-
-    queue: str
-    nominal: str
-    used: str
-    borrowed: str
-
-
-class CohortUse(msgspec.Struct, frozen=True):
-    """One flavor and resource over all queues of a cohort."""
-
-    flavor: str
-    resource: str
-    nominal: str
-    used: str
-    members: tuple[Member, ...]
-
-
-class CohortView(msgspec.Struct, frozen=True):
-    """Queues that lend each other what they do not use."""
-
-    name: str
-    quotas: tuple[CohortUse, ...]
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
@@ -156,14 +136,13 @@ def report(reading: QueueReading, namespace: str | None = None, name: str | None
     if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
     views = tuple(_view(reading, one, found, only) for one, only in shown.items())
-    cohorts = sorted({view.cohort for view in views} - {""})
     held = (reading.workloads[key] for key in reading.inactive)
     inactive = sorted(
         f"{one.metadata.namespace}/{owner_name(one).partition('/')[2]}"
         for one in held
         if namespace in {None, one.metadata.namespace}
     )
-    told_of = tuple(one for one in (_cohort(reading, cohort) for cohort in cohorts) if one.quotas)
+    told_of = tuple(cohort_views(reading, found, None if name is None and namespace is None else list(shown)))
     told = () if name is not None else (text for key, text in lost.items() if namespace in {None, key[0]})
     return QueuesReport(views, told_of, tuple(inactive), reading.wrong, tuple(told))
 
@@ -196,6 +175,7 @@ def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[st
     return QueueView(
         name=name,
         cohort=queue.cohort,
+        path=path_of(reading.queues.quotas.tree.queues[name]),
         strategy="StrictFIFO" if queue.strict else "BestEffortFIFO",
         active=standing.active,
         reason=str(standing.reason),
@@ -334,34 +314,3 @@ def why(reading: QueueReading, key: str) -> tuple[str, str]:
         ), f"it was evicted, and comes back at {state.requeue_at} (return number {state.count})"
     found = condition(workload.status.conditions, "QuotaReserved")
     return (found.reason, found.message) if found is not None else (str(Reason.PENDING), NOT_SEEN)
-
-
-def _cohort(reading: QueueReading, name: str) -> CohortView:
-    quotas = reading.queues.quotas
-    members = sorted(one for one, queue in quotas.queues.items() if queue.cohort == name)
-    # Usage counts even where no quota is left: flavors may be taken out of a queue that runs workloads.
-    named = (key for one in members for key in standings_keys(reading, one))
-    uses = []
-    for key in dict.fromkeys(key for key in named if reading.has_flavor(key[0])):
-        flavor, resource = key
-        text = partial(format_quantity, resource)
-        of_members = [
-            Member(
-                one,
-                text(quotas.nominal(one, key)),
-                text(quotas.used(one, key)),
-                text(max(0, quotas.used(one, key) - quotas.nominal(one, key))),
-            )
-            for one in members
-        ]
-        nominal, used = (sum(amount(one, key) for one in members) for amount in (quotas.nominal, quotas.used))
-        uses.append(CohortUse(flavor, resource, nominal=text(nominal), used=text(used), members=tuple(of_members)))
-    return CohortView(name, tuple(uses))
-
-
-def standings_keys(reading: QueueReading, queue: str) -> Iterable[tuple[str, str]]:
-    """Every (flavor, resource) that a cluster queue has quota of, or uses."""
-    groups = reading.queues.quotas.queues[queue].groups
-    named = [(flavor.flavor, resource) for g in groups for flavor in g.flavors for resource in flavor.resources]
-    # In the order of the queue's spec, then what is used beyond it.
-    return dict.fromkeys([*named, *(key for key, used in reading.queues.quotas.usage(queue).items() if used)])

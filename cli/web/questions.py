@@ -138,6 +138,7 @@ class ClusterQuestions:
             dump.of(kinds.CLUSTER_QUEUES),
             dump.of(kinds.LOCAL_QUEUES),
             workloads,
+            dump.of(kinds.COHORTS),
             rules=queue_rules(self._settings),
             now=self._clock.now(),
         )
@@ -192,7 +193,9 @@ def _queue(queue: Json, sight: Sight) -> Json | None:
         one["victims"] = [v for v in one["victims"] if sight.may_name(v.partition("/")[0])]
     uses = [one for one in queue["uses"] if sight.may_name(one["name"].partition("/")[0])]
     others = len(queue["waiting"]) - len(waiting)
-    return {**queue, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
+    # Who may not look at queues sees the cohort that the queue names, and nothing of the tree above it.
+    path = queue["path"] if sight.queues else queue["path"][-1:]
+    return {**queue, "path": path, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
 
 
 def _placed(answer: Json, sight: Sight) -> Json:

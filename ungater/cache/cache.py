@@ -26,7 +26,7 @@ from engine.numa.score import AlignmentOverPacking, ZoneScore
 from engine.reasons import Reason
 from kube import objects
 from kube.parents import JobSet
-from kube.queues import ClusterQueue, LocalQueue
+from kube.queues import ClusterQueue, Cohort, LocalQueue
 from kube.versions import NEWEST, SchedulerRules
 from queueing import model
 from queueing.queues.queues import Queues
@@ -335,6 +335,7 @@ class Cache:
         *,
         jobsets: Iterable[JobSet] = (),
         namespaces: Iterable[objects.Namespace] = (),
+        cohorts: Iterable[Cohort] = (),
         cluster_queues: Iterable[ClusterQueue] = (),
         local_queues: Iterable[LocalQueue] = (),
     ) -> Iterator[None]:
@@ -345,6 +346,8 @@ class Cache:
         # Before everything else: jobs ask for levels by the names of flavors, and nodes are counted by them.
         yield from self._each("flavor", sorted(flavors, key=objects.key), self.config.read_flavor)
         yield from self._each("namespace", namespaces, self.config.set_namespace)
+        # Before their queues: a queue is put into a tree that is there, and what it holds is charged once.
+        yield from self._each("cohort", cohorts, self.config.read_cohort)
         yield from self._each("clusterqueue", cluster_queues, self.config.set_cluster_queue)
         yield from self._each("localqueue", local_queues, self.config.set_local_queue)
         yield from self._each("priorityclass", classes, self.classes.read_class)

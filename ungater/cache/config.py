@@ -8,7 +8,7 @@ from kube import objects
 from kube.informer import Event
 from kube.pods import convert
 from kube.pods.exclusive import Additions
-from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
+from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor
 from ungater.cache.core import Core
 from ungater.model.class_rules import ClassRule, ClassRules
 from ungater.model.job_view import JobView, PodSetView
@@ -174,6 +174,17 @@ class ConfigEvents:
             self._look_at_left_running()
         self._signal()
 
+    def on_cohort(self, event: Event[Cohort]) -> None:
+        """A Cohort came, changed or went."""
+        if not self._core.live:
+            return
+        if event.new is None:
+            self._queues.remove_cohort(event.key)
+        else:
+            self.read_cohort(event.new)
+        # No job is looked at: which flavors its queue has, and whether there is such a queue, is not said by cohorts.
+        self._signal()
+
     def on_local_queue(self, event: Event[LocalQueue]) -> None:
         """A LocalQueue came, changed or went."""
         if not self._core.live:
@@ -235,6 +246,14 @@ class ConfigEvents:
             log.warning(
                 "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
             )
+
+    def read_cohort(self, wire: Cohort) -> None:
+        """A Cohort is there."""
+        try:
+            self._queues.set_cohort(cohort(wire))
+        except ValueError as error:
+            # As with a queue: without its place in the tree, the queues below it would lose what they borrow.
+            log.warning("a Cohort cannot be read; what was known of it counts", cohort=wire.metadata.name, error=error)
 
     def set_namespace(self, wire: objects.Namespace) -> None:
         """A namespace is there."""

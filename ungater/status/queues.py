@@ -1,4 +1,4 @@
-"""Writes how queues stand into their status: on change only, and each queue at most every few seconds.
+"""Writes how queues and cohorts stand into their status: on change only, and each at most every few seconds.
 
 Rules
 - The condition ``Active`` is written as soon as it differs; numbers wait until ``EVERY`` is over, and until
@@ -19,8 +19,8 @@ from clock import Clock
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.objects import Condition
-from kube.queues import ClusterQueue, LocalQueue
-from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
+from kube.queues import ClusterQueue, Cohort, LocalQueue
+from kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, Resource
 from queueing.queues.queues import Queues
 from queueing.status import Standing, body, standings
 from ungater.model import conditions
@@ -45,6 +45,7 @@ class Source(msgspec.Struct, frozen=True):
 
     queues: Queues
     flavors: Callable[[], Collection[str]]
+    cohorts: Callable[[], Iterable[Cohort]]
     cluster: Callable[[], Iterable[ClusterQueue]]
     local: Callable[[], Iterable[LocalQueue]]
     unchecked: Callable[[], Collection[str]]
@@ -54,7 +55,7 @@ class StatusPatch(msgspec.Struct, frozen=True):
     """One merge patch of a status; ``urgent`` where it changes the condition."""
 
     resource: Resource
-    queue: ClusterQueue | LocalQueue
+    queue: Cohort | ClusterQueue | LocalQueue
     status: dict[str, Any]
     urgent: bool
 
@@ -113,6 +114,8 @@ class QueueStatusLoop(msgspec.Struct):
 def changes(source: Source, now: float) -> Iterator[StatusPatch]:
     """The statuses that differ from what is there; ``now`` in seconds since the epoch."""
     found = standings(source.queues, source.flavors(), unchecked=source.unchecked())
+    for cohort in source.cohorts():
+        yield from _change(COHORTS, cohort, found.cohorts.get(cohort.metadata.name), now)
     for queue in source.cluster():
         yield from _change(CLUSTER_QUEUES, queue, found.cluster.get(queue.metadata.name), now)
     for local in source.local():
@@ -120,7 +123,7 @@ def changes(source: Source, now: float) -> Iterator[StatusPatch]:
 
 
 def _change(
-    resource: Resource, queue: ClusterQueue | LocalQueue, standing: Standing | None, now: float
+    resource: Resource, queue: Cohort | ClusterQueue | LocalQueue, standing: Standing | None, now: float
 ) -> Iterator[StatusPatch]:
     if standing is None:
         return  # not taken in yet

@@ -208,6 +208,34 @@ def a_local_queue_of_a_namespace_that_is_not_selected():
     return active(led(namespaces=None), local=True)
 
 
+def of_a_cohort(*cohorts, name="a"):
+    """What is said of a cohort: queue q is below cohort a, and there are these: (name, parent)."""
+    queues = led(cohort="a")
+    for one, parent in cohorts:
+        queues.set_cohort(queued.make_cohort(one, 0, parent))
+    return standings(queues, ("tas",)).cohorts[name].message
+
+
+@case
+def a_cohort_that_lends():
+    return of_a_cohort(("a", ""))
+
+
+@case
+def a_cohort_without_its_parent():
+    return of_a_cohort(("a", "org"))
+
+
+@case
+def a_cohort_that_nobody_names():
+    return of_a_cohort(("b", ""), name="b")
+
+
+@case
+def a_cohort_in_a_circle():
+    return of_a_cohort(("a", "b"), ("b", "a"))
+
+
 @case
 def a_workload_that_an_error_keeps():
     return shield.in_words(ValueError("x"))

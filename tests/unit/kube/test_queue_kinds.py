@@ -7,7 +7,7 @@ from engine.model import Taint, Toleration
 from engine.preemption.model import Strategy
 from kube import queues
 from kube.objects import ResourceFlavor
-from queueing.model import NonPreemptible, Preemption, Quota, Reclaim, Stop, Within
+from queueing.model import Cohort, NonPreemptible, Preemption, Quota, Reclaim, Stop, Within
 
 
 def read(body, kind):
@@ -102,3 +102,16 @@ def test_checks_are_needed_by_the_flavors_they_name():
     assert queues.checks(wire, {"f"}) == ("all",)
     assert queues.checks(wire, {"f", "s"}) == ("all", "spot")
     assert queues.checks(cluster_queue(), {"f"}) == ()
+
+
+def test_a_cohort_is_taken_over_with_its_place_quota_and_weight():
+    quota = {"name": "cpu", "nominalQuota": "4", "borrowingLimit": 6, "lendingLimit": "10"}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}
+    spec = {"parentName": "org", "resourceGroups": [group], "fairSharing": {"weight": "2500m"}}
+    found = queues.cohort(read({"metadata": {"name": "research"}, "spec": spec}, queues.Cohort))
+    assert (found.name, found.parent, found.weight) == ("research", "org", 2500)
+    assert found.groups[0].flavors[0].resources == {"cpu": Quota(nominal=4000, borrowing=6000, lending=10_000)}
+
+
+def test_a_cohort_that_says_nothing_is_a_root_of_weight_one():
+    assert queues.cohort(read({"metadata": {"name": "org"}}, queues.Cohort)) == Cohort(name="org")

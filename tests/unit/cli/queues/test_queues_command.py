@@ -108,7 +108,11 @@ def test_what_a_person_reads(reading):
     assert lines[3].split() == ["tas", GPU, "16", "8", "8", "8", "16", "all"]
     assert " ".join(lines[5].split()) == "1 team/first a 9 10m 2 pods, 8 nvidia.com/gpu DoesNotFit no room"
     assert lines[-1] == "On hold (spec.active is false; `topogate release` has them wait again): team/off"
-    assert lines[-2].split(None, 4)[-1] == "gpu 16 of 8 (8 borrowed), spare 0 of 16"
+    assert [line.split() for line in lines[-4:-1]] == [
+        ["tas", GPU, "all", "16", "24", "-", "-", "-"],
+        ["gpu", "16", "8", "8"],
+        ["spare", "0", "16", "0"],
+    ]
 
 
 def test_one_that_is_nominated_or_put_off_has_no_place():
