@@ -1,9 +1,8 @@
 """``--check``: reads a cluster, and says which jobs nobody would queue and which queues differ from Kueue's."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-import msgspec
 from rich.console import Group
 from rich.text import Text
 
@@ -11,7 +10,7 @@ from cli.cluster.installed import in_use
 from cli.install.installation import is_called
 from cli.install.steps import read
 from cli.migrate.judge_workloads import KEYS
-from cli.migrate.leaves import Leaf, list_leaves
+from cli.migrate.leaves import list_leaves
 from cli.migrate.migration import migrate_objects
 from cli.migrate.nobody import Key, NobodyFinding, ServingView, find_unserved, read_queued
 from cli.migrate.rows import Json
@@ -20,6 +19,7 @@ from cli.output import counted, some
 from crds.constants import MIGRATED_FROM
 from crds.owner_templates import OWNERS
 from crds.settings import CONFIG_MAP
+from engine.quantity import parse
 from kube import queues, resources
 from kube.client import Client
 from kube.errors import NotFound
@@ -109,12 +109,17 @@ def differing_fields(wanted: Json, stored: Json) -> Iterator[str]:
     kept = {leaf.path: leaf.value for leaf in list_leaves(stored)}
     for leaf in list_leaves(wanted):
         # An empty mapping is filled with defaults.
-        is_same = leaf.value in ({}, []) or kept.get(leaf.path, _ABSENT) == leaf.value
+        is_same = leaf.value in ({}, []) or _is_same(kept.get(leaf.path), leaf.value)
         if leaf.path[0] not in ("apiVersion", "kind", "metadata") and not is_same:
-            yield Leaf(leaf.path, None).field
+            yield leaf.field
 
 
-_ABSENT: Final = msgspec.UNSET
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same, or the same quantity: Kueue's client writes 4000m as 4."""
+    try:
+        return bool(one == other) or parse("cpu", one) == parse("cpu", other)
+    except (ValueError, TypeError):
+        return False
 
 
 def render_findings(found: list[NobodyFinding]) -> Group:

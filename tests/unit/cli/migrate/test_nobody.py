@@ -111,6 +111,8 @@ def test_defaults_that_a_server_adds_are_no_difference():
     wanted = {"kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {"preemption": {}, "stopPolicy": "Hold"}}
     stored = {"metadata": {}, "spec": {"preemption": {"withinClusterQueue": "Never"}, "stopPolicy": "Hold", "x": 1}}
     assert [*differing_fields(wanted, stored)] == []
+    assert [*differing_fields({"spec": {"a": "1Gi", "b": 4}}, {"spec": {"a": 1 << 30, "b": "4000m"}})] == []
+    assert [*differing_fields({"spec": {"a": "x", "b": 4}}, {"spec": {"a": "y"}})] == ["spec.a", "spec.b"]
     stored["spec"]["stopPolicy"] = "None"
     assert [*differing_fields(wanted, stored)] == ["spec.stopPolicy"]
 
