@@ -20,10 +20,18 @@ from crds.kinds.flex_topo import FlexTopo
 from crds.kinds.local_queue import LocalQueue
 from crds.kinds.resource_flavor import ResourceFlavor
 from crds.kinds.workload import Workload
+from crds.kinds.workload_priority_class import WorkloadPriorityClass
 
 BASES = Path(__file__).parent / "bases"
 REFERENCE = Path(__file__).parent.parent / "docs" / "api.md"
-KINDS: tuple[type[ApiObject], ...] = (ResourceFlavor, ClusterQueue, LocalQueue, Workload, FlexTopo)
+KINDS: tuple[type[ApiObject], ...] = (
+    ResourceFlavor,
+    ClusterQueue,
+    LocalQueue,
+    Workload,
+    WorkloadPriorityClass,
+    FlexTopo,
+)
 CATEGORY = "topogate"
 
 _HEADER = "# Generated from the models in crds/ by `make generate`. Do not edit.\n"
@@ -54,7 +62,7 @@ def definition(kind: type[ApiObject]) -> dict[str, Any]:
                     "storage": True,
                     "additionalPrinterColumns": [_column(column) for column in names.columns],
                     "schema": {"openAPIV3Schema": _slim(schema(kind))},
-                    "subresources": {"status": {}},
+                    **({"subresources": {"status": {}}} if names.status else {}),
                 }
             ],
         },

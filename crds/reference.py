@@ -111,8 +111,11 @@ def _kind(kind: type[ApiObject], schema: Schema) -> Iterator[str]:
     yield f"\n## {kind.__name__}\n\n{schema['description']}\n\n"
     yield f"`{API_VERSION}`, {scope}, short name `{names.short_names[0]}`, category `topogate`.\n\n"
     yield "| field | type | meaning |\n|---|---|---|\n"
-    for part in ("spec", "status"):
+    parts = [part for part in ("spec", "status") if part in schema["properties"]]
+    for part in parts:
         yield from _fields(schema["properties"][part], part)
+    if not parts:  # a class: its fields stand beside its metadata
+        yield from _fields(schema, "")
     rules = list(_rules(schema, ""))
     if rules:
         yield "\nRules beyond the types:\n\n"
@@ -122,7 +125,7 @@ def _kind(kind: type[ApiObject], schema: Schema) -> Iterator[str]:
 def _fields(node: Schema, path: str) -> Iterator[str]:
     required = node.get("required", [])
     for name, child in node.get("properties", {}).items():
-        at = f"{path}.{name}"
+        at = f"{path}.{name}".lstrip(".")
         marks = ["required"] if name in required else []
         yield _row(f"`{at}`", ", ".join([_type(child), *marks, *_bounds(child)]), child.get("description", ""))
         yield from _fields(child, at)

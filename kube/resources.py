@@ -148,6 +148,9 @@ WORKLOADS = Resource("topogate.dev", "v1alpha1", "workloads", "Workload")
 LOCAL_QUEUES = Resource("topogate.dev", "v1alpha1", "localqueues", "LocalQueue")
 CLUSTER_QUEUES = Resource("topogate.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False)
 RESOURCE_FLAVORS = Resource("topogate.dev", "v1alpha1", "resourceflavors", "ResourceFlavor", namespaced=False)
+WORKLOAD_PRIORITY_CLASSES = Resource(
+    "topogate.dev", "v1alpha1", "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
+)
 FLEX_TOPOS = Resource("topogate.dev", "v1alpha1", "flextopos", "FlexTopo", namespaced=False)
 NODE_RESOURCE_TOPOLOGIES = Resource(
     "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False

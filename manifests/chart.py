@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+from manifests.render import LOCAL_WORDS
 
 Edit = Callable[[str], str]
 
@@ -61,7 +62,7 @@ def _template(source: str) -> str:
     # Before anything puts braces of Helm's in: these are the ones to keep as text.
     text = re.sub(r"\{\{|\}\}", lambda match: f'{{{{ "{match[0]}" }}}}', text)  # of Prometheus' own templates
     # Both words in one pass: a replacement is not searched for the other word.
-    text = re.sub("|".join(map(re.escape, _WORDS)), lambda match: _WORDS[match[0]], text)
+    text = LOCAL_WORDS.sub(lambda match: _WORDS[match[0]], text)
     folder = source.rsplit("/", 1)[0]
     # A file's edits stand in for its folder's; they do not add up. The same holds for `WHEN` below.
     for edit in EDITS.get(source, EDITS.get(folder, ())):
@@ -256,8 +257,6 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "    helm.sh/resource-policy: keep\n  {{- end }}",
         )
     ],
-    # `_template` has replaced the domain in every source, so this puts it back.
-    "manifests/kueue": [word("{{ .Values.domain }}", DEFAULT_DOMAIN)],  # this one is Kueue's own
     "manifests/base/config.yaml": [block("config.yaml: |", f"config.yaml: |\n  {_include('config', indent=2)}")],
     "manifests/base/rbac-webhook.yaml": [
         swap(

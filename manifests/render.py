@@ -26,6 +26,8 @@ NOMINATES = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]
 AGENT = "topogate-agent"
 METRICS = "topogate-metrics-authentication"
 PART_OF = {"app.kubernetes.io/part-of": "topogate"}
+# What another domain, or another namespace, is put in for. As an API group it is Kueue's own, whatever the domain is.
+LOCAL_WORDS = re.compile(rf"(?<!apiGroups: \[){re.escape(DEFAULT_DOMAIN)}|{re.escape(NAMESPACE)}")
 
 _CRDS = "../../crds"
 _AGENT_AFTER = "ungater.yaml"  # before the rules that refuse what the components do not know
@@ -81,11 +83,8 @@ def _texts(options: InstallOptions) -> Iterator[str]:
         yield _localised((base / entry).read_text(encoding="utf-8"), options)
         if entry == "namespace.yaml":
             yield from crd_texts()
-        if entry == _KUEUE_AFTER and options.kueue:  # its domain stays what it is: it is Kueue's
-            yield from (
-                (kueue / own).read_text(encoding="utf-8").replace(NAMESPACE, options.namespace)
-                for own in _resources(kueue)
-            )
+        if entry == _KUEUE_AFTER and options.kueue:
+            yield from (_localised((kueue / own).read_text(encoding="utf-8"), options) for own in _resources(kueue))
         # Each optional part has a fixed place in the order: deleting goes backwards through the same list.
         if entry == _METRICS_AFTER and options.metrics_authentication:
             yield from (_localised((metrics / own).read_text(encoding="utf-8"), options) for own in _resources(metrics))
@@ -118,7 +117,7 @@ def _resources(folder: Traversable) -> list[str]:
 def _localised(text: str, options: InstallOptions) -> str:
     """The text with the domain and the namespace put in, both in one pass: neither may be replaced twice."""
     words: Mapping[str, str] = {DEFAULT_DOMAIN: options.domain, NAMESPACE: options.namespace}
-    return re.sub("|".join(map(re.escape, words)), lambda match: words[match[0]], text)
+    return LOCAL_WORDS.sub(lambda match: words[match[0]], text)
 
 
 def _is_rendered(obj: Json, options: InstallOptions) -> bool:

@@ -164,13 +164,24 @@ NODE_TOPOLOGIES: Final = OptionalKind(
     resources.NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology, "topology", lambda cache: (cache.nodes.on_topology,)
 )
 BUDGETS: Final = OptionalKind(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, "budget", lambda _: ())
-# Kueue's own classes; the right to read them comes with the role for Kueue.
+# A Workload takes its priority over once, when it is created: none is before the classes are listed. Optional, as our
+# own come with a CRD that an older installation lacks.
 WORKLOAD_CLASSES: Final = OptionalKind(
-    kueue_objects.PRIORITY_CLASSES[0],
+    resources.WORKLOAD_PRIORITY_CLASSES,
     objects.PriorityClass,
     "class",
     lambda cache: (cache.classes.on_workload_class,),
+    waits=True,
+    asks=True,
+)
+KUEUE_CLASSES: Final = OptionalKind(
+    kueue_objects.PRIORITY_CLASSES[0],
+    objects.PriorityClass,
+    "class",
+    lambda cache: (cache.classes.on_kueue_class,),
     older=kueue_objects.PRIORITY_CLASSES[1:],
+    waits=True,
+    asks=True,
     may_be_forbidden=True,
 )
 # Without these owners, the controller would give to others what their workloads hold: it waits for them.
@@ -295,6 +306,7 @@ OPTIONAL: Final[tuple[OptionalKind[Any], ...]] = (
         NODE_TOPOLOGIES,
         FLEX_TOPOS,
         WORKLOAD_CLASSES,
+        KUEUE_CLASSES,
         BUDGETS,
         JOB_SETS,
         LEADER_SETS,

@@ -32,7 +32,8 @@ from web.hub import Hub
 
 TICK: Final = 0.25  # seconds between two looks for changes
 VERSION_SECONDS: Final = 300.0  # between two looks at the version of the API server
-LEFT_OUT: Final = frozenset({kinds.BUDGETS, kinds.WORKLOAD_CLASSES})  # neither a picture nor a question needs them
+# Neither a picture nor a question needs them.
+LEFT_OUT: Final = frozenset({kinds.BUDGETS, kinds.WORKLOAD_CLASSES, kinds.KUEUE_CLASSES})
 log = structlog.get_logger()
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from cli.cluster import cluster_snapshot
 from cli.cluster.leader import absence
 from cli.connected import connected
-from cli.doctor import devices, hanging, installation, nodes, queues, unmade
+from cli.doctor import classes, devices, hanging, installation, nodes, queues, unmade
 from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import HangingView
 from cli.doctor.nodes import NodesView
@@ -95,7 +95,8 @@ async def _examine(client: Client, namespace: str, clock: Clock = SYSTEM) -> lis
     led = not absence(seen.lease, clock.utc())
     unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
     of_queues = queues.findings(cache.queues, cache.state.flavors)
-    return [*found, *nodes.findings(about), *of_queues, *given, *hanging.findings(held), *unmade_jobs]
+    of_classes = classes.findings(cache.classes.rules)
+    return [*found, *nodes.findings(about), *of_queues, *of_classes, *given, *hanging.findings(held), *unmade_jobs]
 
 
 async def _events(client: Client) -> list[ToldEvent]:

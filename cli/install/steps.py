@@ -20,6 +20,7 @@ KINDS = (
     resources.CLUSTER_QUEUES,
     resources.RESOURCE_FLAVORS,
     resources.FLEX_TOPOS,
+    resources.WORKLOAD_PRIORITY_CLASSES,
 )
 
 

@@ -50,7 +50,8 @@ def jobs_in(
             rules = ClassRules()
             tables = {
                 ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
-                (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_workloads,
+                (GROUP, "WorkloadPriorityClass"): rules.of_workloads,
+                (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_kueue,
             }
             # The classes of the whole file first: a Job may stand before its PriorityClass.
             for one in everything:
@@ -160,8 +161,8 @@ def _priority(one: FoundObject, owner: JobView, rules: ClassRules) -> int:
     template, classes = owner.pod_sets[0].template, rules.of_pods
     name = template.spec.priority_class_name
     # Kueue's order: the workload's class decides over the priority of its pods.
-    if owner.workload_class in rules.of_workloads:
-        return rules.of_workloads[owner.workload_class].value
+    if (named := rules.class_named(owner.workload_class)) is not None:
+        return named.value
     if template.spec.priority is not None:
         # A manifest that was never admitted may hold any number.
         return max(min(template.spec.priority, MOST), -MOST)

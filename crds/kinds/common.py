@@ -120,6 +120,7 @@ class Definition(NamedTuple):
     short_names: tuple[str, ...]
     namespaced: bool
     columns: tuple[Column, ...]
+    status: bool = True  # whether status is a part of its own, which others write than write the rest
 
 
 class ObjectMeta(ApiModel):
@@ -140,7 +141,7 @@ class ObjectMeta(ApiModel):
 
 
 class ApiObject(ApiModel):
-    """Base of the kinds. A kind declares ``definition``, ``spec`` and, mostly, ``status``."""
+    """Base of the kinds. A kind declares ``definition`` and, mostly, ``spec`` and ``status``."""
 
     definition: ClassVar[Definition]
 

@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, eq=False):
     until: float = 0.0
     group: EquivalenceClass | None = None
     grant: AssumedAdmission | None = None
-    held_at: int = 0  # the priority it was listed with when it got its grant
+    held_at: int = 0  # the priority with which it is listed among those who hold something
     victims: set[HolderKey] = msgspec.field(default_factory=set)
     refusal: Refusal | None = None
     pods: set[str] = msgspec.field(default_factory=set)
@@ -109,9 +109,14 @@ class Entry(msgspec.Struct, eq=False):
     def hold_grant(self, grant: AssumedAdmission, victims: set[HolderKey], *, waits: bool) -> None:
         """It holds a grant instead of what it held; nominated where victims have to go first, or it ``waits``."""
         self.grant, self.queue, self.victims, self.refusal = grant, grant.queue, victims, None
-        # Counts by priority (`Holders.lowest`) take back what they added, also where the priority changes meanwhile.
-        self.held_at, self.held_up = self.workload.priority, None
+        self.relist()
+        self.held_up = None
         self.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
+
+    def relist(self) -> None:
+        """It is listed with the priority that it has now."""
+        # Kept: counts by priority (`Holders.lowest`) take back what they added, though the priority changed meanwhile.
+        self.held_at = self.workload.priority
 
     def clear_grant(self) -> None:
         """It holds nothing, and nobody has to go for it."""

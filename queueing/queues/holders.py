@@ -116,6 +116,19 @@ class Holders:
         else:
             self.non_preemptible.pop(key, None)
 
+    def update_owner(self, entry: Entry) -> None:
+        """Note what one that holds something is as a victim, which has changed: its priority, its age, its units."""
+        grant = entry.grant
+        if grant is None:
+            return
+        self._count_priority(grant.queue, entry.held_at, -1)
+        entry.relist()
+        self._count_priority(grant.queue, entry.held_at, 1)
+        # By the grant, which has the nodes of what is stored (`Entry.pack`); one that is nominated is
+        # nobody's victim, and its columns are written once it is admitted.
+        if entry.phase is Phase.ADMITTED:
+            self._usage.record_usage(self._owner(entry), {part.pod_set: part for part in grant.assignments})
+
     def mark_leaving(self, *keys: HolderKey) -> None:
         """Their pods are on their way out: they are nobody's victims any more, and hold on until ``release_workload``.
 

@@ -29,7 +29,7 @@ from queueing.model import (
 )
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
-from queueing.queues.eviction_units import Path
+from queueing.queues.eviction_units import Path, slice_level
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
@@ -166,13 +166,29 @@ class Queues:
         elif entry.workload != workload:
             # Out of its line before it changes: its group is that of the old priority and shape.
             self.pending.remove_entry(entry)
+            before = entry.workload
             entry.change(workload)
             # Its class may say by now that it is nobody's victim, or no more.
             self.holders.update_protection(entry)
+            self._update_owner(entry, before)
             if workload.key in self.growing:  # what kept it from more pods may be no more part of its wish
                 self.growing[workload.key] = self.growing[workload.key][0], ()
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
+
+    def _update_owner(self, entry: Entry, before: Workload) -> None:
+        """One that holds something may be another victim than before."""
+        workload, grant = entry.workload, entry.grant
+        was = (before.priority, -before.created), slice_level(before)
+        now = (workload.priority, -workload.created), slice_level(workload)
+        if grant is None or was == now:
+            return
+        self.holders.update_owner(entry)
+        # One that rose helps nobody. Whoever found no victims is parked under the room
+        # of the flavors, and under their quota where they have no topology.
+        if now[0] < was[0] or now[1] != was[1]:
+            self.pending.room_freed(flavors_of(grant))
+            self.pending.gave_quota(grant.queue, grant.amounts)
 
     def delay_workload(self, key: str, until: float) -> None:
         """One that waits is not looked at before ``until``: after an eviction, or a write that failed."""

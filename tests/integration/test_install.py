@@ -397,6 +397,8 @@ RIGHTS = {
     "ungater": spread(WATCH, "resourceflavors.topogate.dev").union(
         spread(WATCH, "clusterqueues.topogate.dev"),
         spread(WATCH, "localqueues.topogate.dev"),
+        spread(WATCH, "workloadpriorityclasses.topogate.dev"),
+        spread(WATCH, "workloadpriorityclasses.kueue.x-k8s.io"),
         spread(f"get {WATCH} create patch delete", "workloads.topogate.dev"),
         *(
             spread("patch", f"{kind}/status.topogate.dev")
@@ -480,6 +482,8 @@ def test_the_authorizer_agrees(installed, kubectl):
 USER_RIGHTS = [
     ("view", "list", "workloads", True),
     ("view", "list", "localqueues", True),
+    ("view", "list", "workloadpriorityclasses.topogate.dev", True),
+    ("admin", "create", "workloadpriorityclasses.topogate.dev", False),
     ("view", "patch", "workloads", False),
     ("edit", "patch", "workloads", True),
     ("edit", "patch", "workloads/status", False),

@@ -103,7 +103,7 @@ CACHES = {
     "FreeNumbers._undecided": 128,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
     **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Selectors._codes"), 4096),
-    "Program._reads": 4096,
+    **dict.fromkeys(("Program._reads", "Program._codes"), 4096),  # the codes are those of `Selectors`
     "Program._answers": 4096,
     "Answers._of": 2048,  # by selector; what is in all of them is bounded
     "Table.delegated": 1024,
@@ -121,7 +121,7 @@ CACHES = {
             "ZoneRequest.amounts",
             "ZoneRequest.present",
             "ZoneRequest.widths",
-            "Plan.asks",
+            "CountPlan.asks",
         ),
         4096,
     ),

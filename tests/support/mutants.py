@@ -28,7 +28,6 @@ LEVELS = (BLOCK, RACK, HOST)
 NODES = tuple(f"wild-{number}" for number in range(4))  # that are there whatever else is
 QUEUE = "wild"  # a LocalQueue of each namespace, a ClusterQueue and a flavor that are there
 BORN = "2026-11-21T00:00:00Z"
-CLASSES = Resource("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
 OPERATORS_KINDS = tuple(newest for newest, _ in replicas.REPLICATED if newest not in replicas.SERVICES)
 KINDS = {
     resources.JOBS: 18,
@@ -43,7 +42,7 @@ KINDS = {
     resources.LOCAL_QUEUES: 2,
     resources.RESOURCE_FLAVORS: 2,
     resources.PRIORITY_CLASSES: 1,
-    CLASSES: 1,
+    resources.WORKLOAD_PRIORITY_CLASSES: 1,
     resources.POD_DISRUPTION_BUDGETS: 1,
     resources.NAMESPACES: 1,
     resources.LIMIT_RANGES: 1,
@@ -334,7 +333,7 @@ class _Maker:
             resources.LOCAL_QUEUES: lambda: {"spec": self.local_queue()},
             resources.RESOURCE_FLAVORS: lambda: {"spec": self.flavor()},
             resources.PRIORITY_CLASSES: self.priority_class,
-            CLASSES: self.priority_class,
+            resources.WORKLOAD_PRIORITY_CLASSES: self.workload_class,
             resources.POD_DISRUPTION_BUDGETS: self.budget,
             resources.NAMESPACES: dict,
             resources.LIMIT_RANGES: self.limit_range,
@@ -396,7 +395,10 @@ class _Maker:
             found[KEYS.queue_name] = dice.one(QUEUE, QUEUE, QUEUE, "nosuch", self.near(resources.LOCAL_QUEUES))
         if dice.maybe(0.1):
             found[KEYS.priority_class] = dice.one(
-                self.near(CLASSES), self.near(resources.PRIORITY_CLASSES), "system-node-critical", "nosuch"
+                self.near(resources.WORKLOAD_PRIORITY_CLASSES),
+                self.near(resources.PRIORITY_CLASSES),
+                "system-node-critical",
+                "nosuch",
             )
         return found
 
@@ -1358,6 +1360,9 @@ class _Maker:
             "globalDefault": dice.maybe(0.1),
             "preemptionPolicy": dice.one("Never", "PreemptLowerPriority"),
         }
+
+    def workload_class(self):
+        return {"value": self.dice.one(-(2**31), -1, 0, 1, 1_000_000_000, MOST), "description": self.dice.text()[:2048]}
 
     def limit_range(self):
         dice = self.dice

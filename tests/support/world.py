@@ -240,6 +240,7 @@ def told_of(memory, kind):
         "limit_range": memory.pod_defaults.on_limit_range,
         "runtime_class": memory.pod_defaults.on_runtime_class,
         "workload_class": memory.classes.on_workload_class,
+        "kueue_class": memory.classes.on_kueue_class,
         "job": memory.jobs.on_job,
         "workload": memory.workloads.on_workload,
         "pod": memory.pods.handle_pod,

@@ -31,14 +31,14 @@ class PriorityClasses:
         """
         if owner.priority is not None:
             return owner.priority
-        named = self._rules.of_workloads.get(owner.workload_class)
+        named = self._rules.class_named(owner.workload_class)
         return self.of_pods(owner) if named is None else named.value
 
     def unknown_class(self, owner: JobView) -> bool:
         """Whether a job's label names no class that counts for it."""
         named = owner.workload_class
         # A label that names the pods' own PriorityClass changes nothing, so it is no error.
-        return bool(named) and named not in self._rules.of_workloads and named != owner.priority_class
+        return bool(named) and self._rules.class_named(named) is None and named != owner.priority_class
 
     def of_pods(self, owner: JobView) -> int:
         """The priority of a job's pods, as kube-scheduler compares them."""
@@ -84,8 +84,12 @@ class ClassEvents:
             self._value_changed()
 
     def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
-        """A WorkloadPriorityClass came, changed or went."""
+        """A WorkloadPriorityClass of ours came, changed or went."""
         self._apply_class(self.rules.of_workloads, event)
+
+    def on_kueue_class(self, event: Event[objects.PriorityClass]) -> None:
+        """A WorkloadPriorityClass of Kueue's came, changed or went."""
+        self._apply_class(self.rules.of_kueue, event)
 
     def read_class(self, wire: objects.PriorityClass) -> None:
         """A PriorityClass is there."""

@@ -78,6 +78,7 @@ class WorkloadEvents:
     def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
         if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
+        self._admissions.take_priority(entry)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.

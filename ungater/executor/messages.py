@@ -12,8 +12,8 @@ def not_created(error: object) -> str:
 def unknown_class(keys: Keys, name: str) -> str:
     """Its label names no priority class."""
     return (
-        f"label {keys.priority_class}: {name} is neither a WorkloadPriorityClass nor the PriorityClass of the pods: "
-        "the priority of the pods counts"
+        f"label {keys.priority_class}: {name} is neither a WorkloadPriorityClass (of topogate.dev or kueue.x-k8s.io) "
+        "nor the PriorityClass of the pods: the priority of the pods counts"
     )
 
 

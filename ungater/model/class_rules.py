@@ -5,6 +5,7 @@ Rules
   question, and so is whether a queue believes it (`queueing.model.NonPreemptible`).
 - A job is of the class that its priority comes from: the WorkloadPriorityClass that its label names, where there is
   one; else the PriorityClass of its pods, or the default one.
+- WorkloadPriorityClasses are ours or Kueue's. Of two with one name ours counts.
 - Whoever says that nobody is evicted for a job is believed: that class, its pods' PriorityClass, and its pods.
 """
 
@@ -35,22 +36,34 @@ def rule_of(wire: PriorityClass) -> ClassRule:
 
 
 class ClassRules:
-    """See the module's rules. ``of_pods``: by PriorityClass; ``of_workloads``: by WorkloadPriorityClass."""
+    """See the module's rules. By name: ``of_pods`` PriorityClasses, ``of_workloads`` and ``of_kueue`` the others."""
 
     def __init__(self) -> None:
         self.of_pods: dict[str, ClassRule] = {}
         self.of_workloads: dict[str, ClassRule] = {}
+        self.of_kueue: dict[str, ClassRule] = {}
 
     def set_rule(self, rules: dict[str, ClassRule], name: str, wire: PriorityClass | None) -> bool:
-        """A class of one of the two tables came, changed or went (None); True where that may concern anybody."""
+        """A class of one of the tables came, changed or went (None); True where that may concern anybody."""
         # The default is read before the table changes: another one concerns all pods that name no class.
-        before, now, default = rules.get(name), rule_of(wire) if wire is not None else None, self.of_class("")
-        if now is None:
+        before, default = self._counting(rules, name), self.of_class("")
+        if wire is None:
             rules.pop(name, None)
         else:
-            rules[name] = now
+            rules[name] = rule_of(wire)
+        now = self._counting(rules, name)
+        if rules is not self.of_pods and (before is None) is not (now is None):
+            return True  # without it the classes of its jobs' pods count, whatever those say
         said = [rule for rule in (before, now) if rule is not None and not (rule.preemptible and rule.preempts)]
         return (before != now and bool(said)) or default[:2] != self.of_class("")[:2]
+
+    def _counting(self, rules: dict[str, ClassRule], name: str) -> ClassRule | None:
+        """What counts of the name of a class in one of the tables: of two WorkloadPriorityClasses only one does."""
+        return rules.get(name) if rules is self.of_pods else self.class_named(name)
+
+    def class_named(self, name: str) -> ClassRule | None:
+        """What the WorkloadPriorityClass of a name says; None where there is none."""
+        return self.of_workloads.get(name) or self.of_kueue.get(name)
 
     def default_name(self) -> str:
         """The PriorityClass that the API server gives to pods that name none; "" where there is no such class."""
@@ -60,12 +73,12 @@ class ClassRules:
     def preempts(self, job: JobView) -> bool:
         """Whether others may be evicted for a job."""
         said = any(one.template.spec.preemption_policy == NEVER for one in job.pod_sets)
-        of_workload = self.of_workloads.get(job.workload_class, ClassRule())
+        of_workload = self.class_named(job.workload_class) or ClassRule()
         return not said and of_workload.preempts and self.of_class(job.priority_class).preempts
 
     def non_preemptible(self, job: JobView) -> NonPreemptible:
         """Who says that a job is nobody's victim."""
-        counts = self.of_workloads.get(job.workload_class) or self.of_class(job.priority_class)
+        counts = self.class_named(job.workload_class) or self.of_class(job.priority_class)
         if not counts.preemptible:
             return NonPreemptible.BY_CLASS
         said = any(one.wishes.get(PREEMPTIBLE) == "false" for one in job.pod_sets)

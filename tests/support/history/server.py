@@ -56,6 +56,7 @@ SERVED = {
         resources.CLUSTER_QUEUES,
         resources.LOCAL_QUEUES,
         resources.PRIORITY_CLASSES,
+        resources.WORKLOAD_PRIORITY_CLASSES,
         resources.LIMIT_RANGES,
         resources.RUNTIME_CLASSES,
         resources.POD_DISRUPTION_BUDGETS,

@@ -54,12 +54,18 @@ def test_schemas_are_structural(kind):
 @KINDS
 def test_what_people_read_is_there(kind):
     schema = generate.schema(kind)
-    for name in ("spec", "status"):
-        for node in nodes(schema["properties"][name]):
-            for field, child in node.get("properties", {}).items():
-                assert child.get("description"), f"{kind.__name__}: {field} has no description"
+    for node in nodes(schema):
+        for field, child in node.get("properties", {}).items():
+            assert child.get("description"), f"{kind.__name__}: {field} has no description"
     assert all(rule["message"] for node in nodes(schema) for rule in node.get(CEL, []))
-    assert any("Reason" in column for column in kind.definition.columns)
+    assert any("Reason" in column for column in kind.definition.columns) is kind.definition.status
+
+
+@KINDS
+def test_a_kind_without_a_status_has_no_subresource_for_one(kind):
+    (version,) = generate.definition(kind)["spec"]["versions"]
+    has = "status" in version["schema"]["openAPIV3Schema"]["properties"]
+    assert has is ("status" in version.get("subresources", {})) is kind.definition.status
 
 
 @KINDS
@@ -77,6 +83,6 @@ def test_the_reference_names_every_setting_field_and_rule():
         assert field.description, name
     for kind in generate.KINDS:
         schema = generate.schema(kind)
-        for node in nodes(schema["properties"]["spec"]):
-            assert all(f".{name}`" in page for name in node.get("properties", {}))
+        for node in nodes(schema["properties"].get("spec", schema)):
+            assert all(f".{name}`" in page or f"| `{name}`" in page for name in node.get("properties", {}))
             assert all(rule["message"] in page for rule in node.get(CEL, []))

@@ -17,6 +17,7 @@ from crds.kinds.cluster_queue import ClusterQueue
 from crds.kinds.local_queue import LocalQueue
 from crds.kinds.resource_flavor import ResourceFlavor
 from crds.kinds.workload import Workload
+from crds.kinds.workload_priority_class import WorkloadPriorityClass
 from crds.settings import Settings
 from kube import objects, queues
 from kube.workloads import WorkloadObject
@@ -26,6 +27,8 @@ PACKAGES = (
     *("manifests", "web"),
 )
 READ_AS = {ResourceFlavor: objects.ResourceFlavor, ClusterQueue: queues.ClusterQueue, LocalQueue: queues.LocalQueue}
+CLASSES = (WorkloadPriorityClass,)  # whose fields stand beside the metadata
+FOR_PEOPLE = ["description"]  # in words, which decide nothing
 HANDED_ON = (objects.Toleration,)  # into pod templates
 DECLARED = ("crds.kinds.", "crds.reference", "crds.generate")
 
@@ -54,9 +57,21 @@ def test_every_field_of_a_spec_is_read(kind, used):
     assert list(found) == []
 
 
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_field_of_a_class_is_read_but_its_words_for_people(kind, used):
+    found = unread(schema(kind), [objects.PriorityClass], used, HANDED_ON, "class")
+    assert [one.removeprefix("class.") for one in found] == FOR_PEOPLE
+
+
 @pytest.mark.parametrize(
     ("kind", "part"),
-    [(kind, part) for kind in KINDS for part in ("spec", "status") if part == "status" or kind not in READ_AS],
+    [
+        (kind, part)
+        for kind in KINDS
+        if kind not in CLASSES
+        for part in ("spec", "status")
+        if part == "status" or kind not in READ_AS
+    ],
     ids=lambda one: one if isinstance(one, str) else one.__name__,
 )
 def test_every_field_of_what_topogate_makes_is_written(kind, part, used):

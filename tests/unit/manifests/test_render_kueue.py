@@ -20,6 +20,13 @@ def test_every_file_is_listed():
     assert {path.name for path in FOLDER.iterdir()} == {*listed, "kustomization.yaml"}
 
 
+def test_the_group_of_kueues_classes_is_no_domain():
+    for options in (InstallOptions(), BESIDE, InstallOptions(domain="example.com")):
+        rules = named(options)["ClusterRole", "topogate-ungater"]["rules"]
+        groups = [rule["apiGroups"] for rule in rules if "workloadpriorityclasses" in rule["resources"]]
+        assert groups == [["topogate.dev"], ["kueue.x-k8s.io"]]
+
+
 def test_it_is_the_ungaters_right_to_read_and_to_write_states_alone():
     more = named(BESIDE).keys() - named(InstallOptions(domain="topogate.dev", namespace="tg")).keys()
     assert more == {("ClusterRole", "topogate-ungater-kueue"), ("ClusterRoleBinding", "topogate-ungater-kueue")}

@@ -54,6 +54,14 @@ class Admissions:
             self._reservations.want(entry)
         self._signal()
 
+    def take_priority(self, entry: WorkloadEntry) -> None:
+        """One that holds something may have been given another priority, which decides who is evicted for whom."""
+        # One that waits is submitted with its priority at its next look, and one that runs is not.
+        if entry.admission is not None and self._reservations.change_priority(
+            entry, self._pod_sets.priority_of_entry(entry)
+        ):
+            self._signal()
+
     def stored(self, entry: WorkloadEntry) -> None:
         """The write of an admission ended: from here on it may be somebody's victim."""
         if self._queues.stored(entry.key):

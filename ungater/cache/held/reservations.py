@@ -109,13 +109,20 @@ class Reservations:
 
     def class_changed(self, entry: WorkloadEntry) -> None:
         """A priority class says something else: it counts at once, for those who hold something too."""
-        queued = self.queues.entries.get(entry.key)
-        if queued is None:
-            return
         preempts, said = self._classes.preempts(entry.job), self._classes.non_preemptible(entry.job)
-        if (preempts, said) != (queued.workload.preempts, queued.workload.non_preemptible):
-            changed = msgspec.structs.replace(queued.workload, preempts=preempts, non_preemptible=said)
-            self.queues.submit(changed, self._clock())
+        self._change_workload(entry, preempts=preempts, non_preemptible=said)
+
+    def change_priority(self, entry: WorkloadEntry, priority: int) -> bool:
+        """One that holds something has this priority from now on; True where it had another."""
+        return self._change_workload(entry, priority=priority)
+
+    def _change_workload(self, entry: WorkloadEntry, **fields: object) -> bool:
+        """Change some of what queueing knows of a job, as far as it is another."""
+        queued = self.queues.entries.get(entry.key)
+        if queued is None or all(getattr(queued.workload, name) == value for name, value in fields.items()):
+            return False
+        self.queues.submit(msgspec.structs.replace(queued.workload, **fields), self._clock())
+        return True
 
     def forget_namespace(self, name: str) -> None:
         """A namespace is gone, and so is all that was in it."""

@@ -31,8 +31,13 @@ def world():
 
 
 def of_workloads(world, wire):
-    """News of a WorkloadPriorityClass."""
+    """News of a WorkloadPriorityClass of ours."""
     world.memory.classes.on_workload_class(Event(EventKind.ADDED, wire.metadata.name, None, wire))
+
+
+def of_kueue(world, wire):
+    """News of a WorkloadPriorityClass of Kueue's."""
+    world.memory.classes.on_kueue_class(Event(EventKind.ADDED, wire.metadata.name, None, wire))
 
 
 def preemptor(world, name="urgent", **spec):
@@ -59,22 +64,28 @@ def test_without_a_word_the_lower_priority_goes(world):
     assert preemptor(world) == {key}
 
 
-@pytest.mark.parametrize("kind", ["PriorityClass", "default PriorityClass", "WorkloadPriorityClass"])
+@pytest.mark.parametrize(
+    "kind", ["PriorityClass", "default PriorityClass", "WorkloadPriorityClass", "WorkloadPriorityClass of Kueue"]
+)
 def test_a_class_makes_its_jobs_nobodys_victims_at_once_and_no_longer_than_it_says_so(world, kind):
     default = kind.startswith("default")
     kept = classed("online", 2, annotations=KEPT, global_default=default)
     mortal = classed("online", 2, global_default=default)
-    if kind == "WorkloadPriorityClass":
-        of_workloads(world, mortal)
+    news = of_kueue if kind.endswith("Kueue") else of_workloads
+    if kind.startswith("Workload"):
+        news(world, mortal)
         running(world, labels={KEYS.priority_class: "online"})
-        of_workloads(world, kept)
+        news(world, kept)
     else:
         world.put("class", mortal)
         running(world, **({} if default else {"priorityClassName": "online"}))
         world.put("class", kept)
     assert preemptor(world) == set()
-    if kind == "WorkloadPriorityClass":
-        world.memory.classes.on_workload_class(Event(EventKind.DELETED, "online", kept, None))
+    if kind.startswith("Workload"):
+        gone = Event(EventKind.DELETED, "online", kept, None)
+        (world.memory.classes.on_kueue_class if kind.endswith("Kueue") else world.memory.classes.on_workload_class)(
+            gone
+        )
     else:
         world.drop("class", kept)
     assert {one.key for one in cycle(world.memory.state, world.memory.queues, 10.0).preempting} == {
@@ -89,6 +100,36 @@ def test_a_class_that_the_label_names_counts_before_that_of_the_pods(world):
     assert world.memory.classes.rules.non_preemptible(owner) is NonPreemptible.NEVER
     unknown = owner_of(make_job(labels={KEYS.priority_class: "nosuch"}, spec={"priorityClassName": "pods"}), KEYS)
     assert world.memory.classes.rules.non_preemptible(unknown) is NonPreemptible.BY_CLASS
+
+
+@pytest.mark.parametrize(
+    ("ours", "kueues", "priority"), [(10_000, None, 10_000), (None, 5, 5), (10_000, 5, 10_000), (None, None, 9)]
+)
+def test_of_two_classes_with_one_name_ours_counts_and_with_neither_that_of_the_pods(world, ours, kueues, priority):
+    for news, value in ((of_workloads, ours), (of_kueue, kueues)):
+        if value is not None:
+            news(world, classed("batch", value))
+    owner = owner_of(make_job(labels={KEYS.priority_class: "batch"}, spec={"priorityClassName": "high"}), KEYS)
+    assert world.memory.priorities.priority_of_job(owner) == priority
+    assert world.memory.priorities.unknown_class(owner) is (ours is kueues is None)
+
+
+def test_a_class_of_ours_takes_the_place_of_kueues_at_once(world):
+    of_kueue(world, classed("online", 2, annotations=KEPT))
+    key = running(world, labels={KEYS.priority_class: "online"})
+    assert preemptor(world) == set()
+    of_workloads(world, classed("online", 2))
+    found = cycle(world.memory.state, world.memory.queues, 10.0).preempting
+    assert {victim.key for one in found for victim in one.victims} == {key}
+
+
+def test_a_class_that_comes_later_counts_instead_of_that_of_the_pods(world):
+    world.put("class", classed("kept", 2, annotations=KEPT))
+    key = running(world, labels={KEYS.priority_class: "batch"}, priorityClassName="kept")
+    assert preemptor(world) == set()
+    of_workloads(world, classed("batch", 1))
+    found = cycle(world.memory.state, world.memory.queues, 10.0).preempting
+    assert {victim.key for one in found for victim in one.victims} == {key}
 
 
 @pytest.mark.parametrize(("believed", "spared"), [("Never", False), ("ByClass", False), ("ByWorkload", True)])
@@ -143,3 +184,23 @@ def test_a_plain_pod_of_such_a_class_is_nobodys_victim_either():
         pod = make_pod(name, gated=False, node="r1-h1", phase="Running", spec={"priorityClassName": name})
         world.put("pod", msgspec.structs.replace(pod, metadata=ObjectMeta(name=name, namespace="ns", uid=name)))
     assert [one.workload.uid for one in world.memory.queues.holders.outside.values()] == ["batch"]
+
+
+def stored_with(world, key, priority):
+    """Its Workload, to which an administrator has given a priority, as the watch tells of it."""
+    before = world.stores["workload"][key]
+    version = str(int(before.metadata.resource_version) + 1)
+    spec = msgspec.structs.replace(before.spec, priority=priority, queue_name="team")
+    meta = msgspec.structs.replace(before.metadata, resource_version=version)
+    world.put("workload", msgspec.structs.replace(before, metadata=meta, spec=spec))
+
+
+def test_a_priority_that_an_administrator_changes_counts_for_one_that_runs(world):
+    key = running(world, priorityClassName="high")
+    stored_with(world, key, 100)
+    cycle(world.memory.state, world.memory.queues, 2.0)
+    assert preemptor(world) == set()
+    stored_with(world, key, 1)
+    found = cycle(world.memory.state, world.memory.queues, 10.0).preempting
+    assert {victim.key for one in found for victim in one.victims} == {key}
+    assert world.memory.queues.entries[key].workload.priority == 1
