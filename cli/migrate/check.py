@@ -23,7 +23,7 @@ from engine.quantity import parse
 from kube import queues, resources
 from kube.client import Client
 from kube.errors import NotFound
-from kube.objects import Namespace, Object
+from kube.objects import Namespace, Object, PriorityClass
 from kube.resources import Resource, resource_of
 
 One = TypeVar("One", bound=Object)
@@ -52,6 +52,7 @@ async def read_view(client: Client, namespace: str, kueue_namespace: str) -> Ser
     for kind in ("LocalQueue", "WorkloadPriorityClass"):
         found = await client.list(kueues[kind]) if kind in kueues else []
         named.append([(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found])
+    ours = await _list_ours(client, resources.WORKLOAD_PRIORITY_CLASSES, PriorityClass)
     clusters = await _list_ours(client, resources.CLUSTER_QUEUES, queues.ClusterQueue)
     locals_ = await _list_ours(client, resources.LOCAL_QUEUES, queues.LocalQueue)
     namespaces = await client.list(resources.NAMESPACES, type=Namespace)
@@ -62,7 +63,7 @@ async def read_view(client: Client, namespace: str, kueue_namespace: str) -> Ser
         namespaces={one.metadata.name: dict(one.metadata.labels or {}) for one in namespaces},
         kueue_runs=bool(((deployment or {}).get("status") or {}).get("availableReplicas")),
         kueue_queues=frozenset(named[0]),
-        classes=frozenset(name for _, name in named[1]),
+        classes=frozenset([*(name for _, name in named[1]), *(one.metadata.name for one in ours)]),
     )
 
 

@@ -103,13 +103,11 @@ def finish_cohort(made: Json, scene: Scene) -> Iterator[tuple[str, FieldVerdict]
 def finish_class(made: Json, _scene: Scene) -> Iterator[tuple[str, FieldVerdict]]:
     """Say what the name `default` does."""
     if made["metadata"]["name"] == DEFAULT_CLASS:
-        yield (
-            "metadata.name",
-            changed(
-                "jobs without a class get this one; in Kueue they do from 0.20 on (0.19: only with the gate "
-                "WorkloadPriorityClassDefaulting)"
-            ),
+        why = (
+            "in Kueue, jobs without a class get this one from 0.20 on (0.19: only with the gate "
+            "WorkloadPriorityClassDefaulting); docs/queues.md says which class they get here"
         )
+        yield "metadata.name", FieldVerdict("taken", why)
 
 
 def finish_nothing(_made: Json, _scene: Scene) -> Iterator[tuple[str, FieldVerdict]]:

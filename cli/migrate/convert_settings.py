@@ -18,14 +18,17 @@ _OLD_TIMEOUT: Final = 300  # apis/config/v1beta1/defaults.go: defaultPodsReadyTi
 _TIMEOUT, _RECOVERY = "waitForPodsReadyTimeoutSeconds", "waitForPodsReadyRecoveryTimeoutSeconds"
 _ZERO: Final = ("0", "0s")
 _PROCESS: Final = left("how Kueue's own process runs")
+_HALF_LIFE, _SAMPLING = "fairUseHalfLifeSeconds", "fairUseSamplingSeconds"
+_DEFAULT_SAMPLING: Final = 300  # apis/config/v1beta2/defaults.go: UsageSamplingInterval
 _STRATEGIES: Final = {"LessThanOrEqualToFinalShare", "LessThanInitialShare"}
+_TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
 _FRAMEWORKS: Final = frozenset(
     {
         *("batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"),
         *("leaderworkerset.x-k8s.io/leaderworkerset", "ray.io/rayjob", "ray.io/raycluster", "ray.io/rayservice"),
         *("kubeflow.org/mpijob", "kubeflow.org/paddlejob", "kubeflow.org/pytorchjob", "kubeflow.org/tfjob"),
         *("kubeflow.org/xgboostjob", "kubeflow.org/jaxjob", "workload.codeflare.dev/appwrapper"),
-        *("trainer.kubeflow.org/trainjob", "sparkoperator.k8s.io/sparkapplication"),
+        *(_TRAIN_JOB, "sparkoperator.k8s.io/sparkapplication"),
     }
 )
 
@@ -157,8 +160,17 @@ def judge_strategy(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
     )
 
 
+def judge_half_life(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
+    """After how long use counts half."""
+    if leaf.value in _ZERO:
+        return changed("left out: 0 is off in Kueue, and off is no setting here")
+    return _take_seconds(_HALF_LIFE)(leaf, scene)
+
+
 def judge_framework(leaf: Leaf, _scene: ConfigScene) -> FieldVerdict:
     """A kind of job that Kueue has switched on."""
+    if leaf.value == _TRAIN_JOB:
+        return changed("a TrainJob is placed, and cannot be queued (docs/owners.md)")
     if leaf.value in _FRAMEWORKS:
         return left("Topogate queues it (docs/owners.md)")
     return refused(
@@ -192,8 +204,8 @@ CONFIGURATION: Final = FieldTable[ConfigScene](
         "managedJobsNamespaceSelector.**": judge_selector,
         "fairSharing.enable": lambda leaf, _: TAKEN if isinstance(leaf.value, bool) else _NOT_BOOLEAN,
         "fairSharing.preemptionStrategies[]": judge_strategy,
-        "admissionFairSharing.usageHalfLifeTime": _take_seconds("fairUseHalfLifeSeconds"),
-        "admissionFairSharing.usageSamplingInterval": _take_seconds("fairUseSamplingSeconds"),
+        "admissionFairSharing.usageHalfLifeTime": judge_half_life,
+        "admissionFairSharing.usageSamplingInterval": _take_seconds(_SAMPLING),
         "admissionFairSharing.resourceWeights.*": lambda _, scene: scene.add_setting(
             "fairUseResourceWeights", scene.part_of("admissionFairSharing")["resourceWeights"]
         ),
@@ -264,6 +276,8 @@ def _sum_up(said: list[tuple[str, FieldVerdict]], scene: ConfigScene) -> FieldVe
 def finish_settings(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:
     """What Kueue does where nothing is said."""
     yield from finish_timeouts(scene)
+    if _HALF_LIFE in scene.settings:
+        yield from finish_fair_use(scene)
     # In v1beta2 its presence switches it on, in v1beta1 the field enable does.
     fair = scene.body.get("fairSharing")
     if isinstance(fair, dict) and (not scene.is_old or fair.get("enable") is True):
@@ -280,6 +294,19 @@ def finish_settings(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:
     if isinstance(frameworks, list) and (missing := _FRAMEWORKS - set(map(str, frameworks))):
         why = f"Kueue queues the kinds that are listed; Topogate all, also {len(missing)} that are not"
         yield "integrations.frameworks", changed(why, "the label of the queue on a job of any kind")
+
+
+def finish_fair_use(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:
+    """What Kueue does where admissionFairSharing says only some of it."""
+    part = scene.part_of("admissionFairSharing")
+    if part.get("usageSamplingInterval") is None:
+        scene.add_setting(_SAMPLING, _DEFAULT_SAMPLING)
+        why = "Kueue's default; without the setting, use is exact at every moment"
+        yield "admissionFairSharing.usageSamplingInterval", changed(why, _SAMPLING)
+    weights = part.get("resourceWeights")
+    if not isinstance(weights, dict) or "memory" not in weights:
+        why = "memory, ephemeral-storage and hugepages count 0 unless they are named; in Kueue each byte counts 1"
+        yield "admissionFairSharing.resourceWeights", changed(why, "fairUseResourceWeights")
 
 
 def finish_timeouts(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:

@@ -12,7 +12,8 @@ from crds.owner_templates import OWNERS
 from ungater.model.kueue_objects import GROUP
 
 KEYS: Final = Keys()
-QUEUED_KINDS: Final = frozenset({"Pod", "Job", "JobSet", *(owner.kind for owner in OWNERS)})
+QUEUED_KINDS: Final = frozenset({"Pod", "Job", "JobSet", *(owner.kind for owner in OWNERS if owner.queues)})
+_RESUMED: Final = frozenset({"Job", "JobSet"})  # which the controller suspends and resumes itself
 _QUEUES: Final = ("labels", "annotations")
 _NOT_NEEDED: Final = "remove it: nothing depends on it here"
 TOLD: Final[Mapping[str, tuple[str, str]]] = {
@@ -78,11 +79,28 @@ def judge_workload(found: FoundObject) -> list[Row]:
     if said:
         whole = FieldVerdict("taken", ours="as it is")
     if isinstance(labels, dict) and KEYS.queue_name in labels and found.kind not in QUEUED_KINDS:
-        whole = refused(
+        whole = _UNQUEUED.get(found.kind) or refused(
             f"the queue on a {found.kind} does not reach its pods, which would run outside of quota",
             f"put the label {KEYS.queue_name} on its pod templates",
         )
+    elif said and found.kind not in _RESUMED:
+        said.extend((leaf.field, _SUSPENDED) for leaf in list_leaves(found.body) if _suspends(leaf))
     return [make_row(found, "", whole), *(make_row(found, *each) for each in said)]
+
+
+_UNQUEUED: Final[Mapping[str, FieldVerdict]] = {
+    "TrainJob": refused(
+        "Trainer resumes what a queue suspends, so its pods would run outside of quota",
+        "submit its JobSet or PyTorchJob instead, or leave the queue out",
+    )
+}
+_SUSPENDED: Final = refused(
+    "it is not suspended in a queue here, and nobody resumes it: its pods wait behind the gate", "remove the field"
+)
+
+
+def _suspends(leaf: Leaf) -> bool:
+    return leaf.value is True and leaf.path in (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
 
 
 def is_key(leaf: Leaf) -> bool:

@@ -26,7 +26,6 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "ClusterQueue spec.admissionScope": "give each team a ClusterQueue of a cohort, with the setting fairSharing",
     "LocalQueue spec.fairSharing": "give the team a ClusterQueue of its own: the weight of that one counts",
     "Cohort": "give the cohort's quota to a ClusterQueue without LocalQueues, which lends it to the cohort",
-    "WorkloadPriorityClass": "use a PriorityClass of Kubernetes (priorityClassName of the pods)",
 }
 # Absent, the default applies, which is what Kueue does without the field too, or nothing more runs.
 _HARMLESS: Final = ("spec.flavorFungibility.preference", "spec.fairSharing", "spec.admissionScope")

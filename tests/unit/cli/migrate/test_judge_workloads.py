@@ -54,15 +54,25 @@ def test_the_group_of_a_pod_is_a_label():
     assert judged(job("Pod", annotations={key: "g"}))[1] == (f"metadata.annotations[{key}]", "refused")
 
 
-@pytest.mark.parametrize("kind", ["Job", "JobSet", "Pod", *(owner.kind for owner in OWNERS)])
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "Pod", *(one.kind for one in OWNERS if one.queues)])
 def test_the_queue_on_an_owner_that_is_queued_is_taken(kind):
     assert judged(job(kind, labels=QUEUE))[0] == ("", "taken")
 
 
-@pytest.mark.parametrize("kind", ["Sandbox", "PipelineRun", "Workflow", "MiniCluster", "CronJob", "Unheard"])
+@pytest.mark.parametrize(
+    "kind", ["Sandbox", "PipelineRun", "Workflow", "MiniCluster", "CronJob", "TrainJob", "Unheard"]
+)
 def test_the_queue_on_an_owner_whose_pods_do_not_get_it_is_refused(kind):
     assert judged(job(kind, labels=QUEUE))[0] == ("", "refused")
     assert judged(job(kind, template={"labels": QUEUE}))[0] == ("", "taken")
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"runPolicy": {"suspend": True}}])
+def test_nobody_resumes_an_owner_that_kueue_would(spec):
+    (field,) = [f"spec.{key}" if value is True else f"spec.{key}.suspend" for key, value in spec.items()]
+    assert (field, "refused") in judged(job("PyTorchJob", labels=QUEUE) | {"spec": spec})
+    assert (field, "refused") not in judged(job("Job", labels=QUEUE) | {"spec": spec})
+    assert judged(job("PyTorchJob") | {"spec": spec}) == [("", "left")]
 
 
 def test_odd_metadata_is_passed_over():
