@@ -1,5 +1,6 @@
 """All objects of Kueue together: each kind by its table, then what refers to what, then the order to apply them in."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -79,23 +80,27 @@ def refuse_orphans(every: list[Converted]) -> list[Converted]:
 
     Other objects that refer to something refused wait in words: a ClusterQueue without its flavor is inactive.
     """
-    made = {(one.source.kind, one.source.name) for one in every if one.made is not None}
-    read = {(one.source.kind, one.source.name) for one in every}
-    lost = True
+    below: defaultdict[str, list[int]] = defaultdict(list)  # what names a cohort, by where it stands
+    for at, one in enumerate(every):
+        if parent := _spec_of(one.made).get(_PARENTS.get(one.source.kind, "")):
+            below[str(parent)].append(at)
+    kept = list(every)
+    lost = [one.source.name for one in every if one.source.kind == convert_queues.COHORT and one.made is None]
     while lost:
-        lost = False
-        for at, one in enumerate(every):
-            parent = _spec_of(one.made).get(_PARENTS.get(one.source.kind, ""))
-            cohort = (convert_queues.COHORT, str(parent))
-            if one.made is not None and parent and cohort in read - made:
-                why = f"its Cohort {parent} is refused"
-                row = make_row(one.source, "", refused(why, f"see the row of Cohort {parent}"))
-                every[at] = Converted(one.source, None, [row, *one.rows[1:]])
-                made.discard((one.source.kind, one.source.name))
-                lost = True
-    flavors = {name for kind, name in made if kind == convert_flavors.FLAVOR}
-    queues = {name for kind, name in made if kind == convert_queues.CLUSTER_QUEUE}
-    return [tell_missing(one, flavors, queues) for one in every]
+        cohort = lost.pop()
+        for at in below.pop(cohort, ()):
+            one = every[at]
+            row = make_row(
+                one.source, "", refused(f"its Cohort {cohort} is refused", f"see the row of Cohort {cohort}")
+            )
+            kept[at] = Converted(one.source, None, [row, *one.rows[1:]])
+            if one.source.kind == convert_queues.COHORT:
+                lost.append(one.source.name)
+    flavors, queues = (
+        {one.source.name for one in kept if one.made is not None and one.source.kind == kind}
+        for kind in (convert_flavors.FLAVOR, convert_queues.CLUSTER_QUEUE)
+    )
+    return [tell_missing(one, flavors, queues) for one in kept]
 
 
 def tell_missing(one: Converted, flavors: set[str], queues: set[str]) -> Converted:

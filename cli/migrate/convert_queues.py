@@ -7,6 +7,7 @@ from cli.migrate.conversion import METADATA, KnownObjects, Scene
 from cli.migrate.convert_checks import judge_check_name, judge_check_rest
 from cli.migrate.leaves import FieldTable, Leaf, Rule
 from cli.migrate.rows import TAKEN, FieldVerdict, Json, changed, refused
+from cli.output import some
 
 CLUSTER_QUEUE: Final = "ClusterQueue"
 COHORT: Final = "Cohort"
@@ -90,14 +91,20 @@ def finish_queue(made: Json, scene: Scene) -> Iterator[tuple[str, FieldVerdict]]
 
 def finish_cohort(made: Json, scene: Scene) -> Iterator[tuple[str, FieldVerdict]]:
     """Say where parents lead round in a circle."""
-    name = made["metadata"]["name"]
-    way = [name]
-    while (parent := parent_of(scene.known, way[-1])) is not None:
-        way.append(parent)
-        if parent in way[:-1]:
-            round_ = " → ".join(way[way.index(parent) :])
-            yield "spec.parentName", FieldVerdict("taken", f"a circle, {round_}: its queues are inactive, as in Kueue")
-            return
+    way: dict[str, None] = {made["metadata"]["name"]: None}
+    name = parent = made["metadata"]["name"]
+    while (parent := parent_of(scene.known, name)) is not None and parent not in way:
+        way[parent] = None
+        name = parent
+    if parent is None:
+        return
+    if len(way) == 1:
+        why = "a cohort cannot be its own parent; in Kueue its queues are inactive"
+        yield "spec.parentName", refused(why, "leave parentName out: the cohort is the root of a tree", grave=True)
+        return
+    names = [*way]
+    circle = some([*names[names.index(parent) :], parent], 8, " → ")
+    yield "spec.parentName", FieldVerdict("taken", f"a circle, {circle}: its queues are inactive, as in Kueue")
 
 
 def finish_class(made: Json, _scene: Scene) -> Iterator[tuple[str, FieldVerdict]]:

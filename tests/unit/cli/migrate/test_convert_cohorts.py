@@ -51,8 +51,13 @@ class TestCohorts:
         assert "without parentName" in rows_of(report)[field, "changed"]
 
     def test_a_circle_is_told(self):
-        report = migrated(cohort("a", "b"), cohort("b", "a"), cohort("self", "self"))
-        assert {one["metadata"]["name"] for one in report.objects} == {"a", "b", "self"}
+        report = migrated(cohort("a", "b"), cohort("b", "a"), cohort("c", "a"))
+        assert {one["metadata"]["name"] for one in report.objects} == {"a", "b", "c"}
         said = {row.name: row.why for row in report.rows if row.field == "spec.parentName" and row.why}
         assert said["a"].startswith("a circle, a → b → a: its queues are inactive")
-        assert said["self"].startswith("a circle, self → self:")
+        assert said["c"].startswith("a circle, a → b → a:")
+
+
+def test_a_cohort_that_is_its_own_parent_is_refused():
+    report = migrated(cohort("self", "self"))
+    assert "cannot be its own parent" in rows_of(report)["spec.parentName", "refused"]
