@@ -115,7 +115,8 @@ class _Stage(msgspec.Struct):
 
 def _stored(cache: Cache, entry: WorkloadEntry) -> WorkloadObject:
     """Its Workload, as the API server would have stored it."""
-    body = new_workload(entry.job, cache.priorities.priority_of_job(entry.job))
+    named = cache.classes.rules.with_class(entry.job)
+    body = new_workload(named, cache.priorities.priority_of_job(entry.job))
     # A uid that no API server gives, and that differs by entry: records are keyed by it.
     body["metadata"] |= {"uid": f"workload-{entry.id}", "resourceVersion": "1", "generation": 1}
     # Through JSON, so that what the codec drops or refuses is dropped or refused here too.

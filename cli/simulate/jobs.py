@@ -161,7 +161,7 @@ def _priority(one: FoundObject, owner: JobView, rules: ClassRules) -> int:
     template, classes = owner.pod_sets[0].template, rules.of_pods
     name = template.spec.priority_class_name
     # Kueue's order: the workload's class decides over the priority of its pods.
-    if (named := rules.class_named(owner.workload_class)) is not None:
+    if (named := rules.rule_of_job(owner)) is not None:
         return named.value
     if template.spec.priority is not None:
         # A manifest that was never admitted may hold any number.

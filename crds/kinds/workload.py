@@ -62,7 +62,7 @@ class WorkloadSpec(ApiModel):
     priority: Priority | None = None
     """The priority. Workloads with a higher priority come first."""
     priority_class_name: ObjectName | None = None
-    """The PriorityClass that defined the priority."""
+    """The WorkloadPriorityClass or PriorityClass that defined the priority."""
     active: bool = True
     """Whether the workload may be admitted. Setting it to false evicts a running workload."""
     maximum_execution_time_seconds: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None

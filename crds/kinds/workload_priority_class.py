@@ -10,7 +10,8 @@ from crds.kinds.common import AGE, ApiObject, Column, Definition, Priority
 class WorkloadPriorityClass(ApiObject):
     """WorkloadPriorityClass is a priority in the queues. A job names it by a label; its pods keep theirs.
 
-    A Workload takes the value over when it is created. A later change counts for Workloads that are created later.
+    Jobs with a queue that name none are of the class `default`, if there is one. A Workload takes the value over when
+    it is created. A later change counts for Workloads that are created later.
     """
 
     definition = Definition(

@@ -482,8 +482,8 @@ def test_the_authorizer_agrees(installed, kubectl):
 USER_RIGHTS = [
     ("view", "list", "workloads", True),
     ("view", "list", "localqueues", True),
-    ("view", "list", "workloadpriorityclasses.topogate.dev", True),
-    ("admin", "create", "workloadpriorityclasses.topogate.dev", False),
+    ("view", "list", "workloadpriorityclasses", True),
+    ("admin", "create", "workloadpriorityclasses", False),
     ("view", "patch", "workloads", False),
     ("edit", "patch", "workloads", True),
     ("edit", "patch", "workloads/status", False),

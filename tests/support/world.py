@@ -35,6 +35,7 @@ from ungater.numa.node_topologies import Sources
 
 DEVICES = ("device_class", "taint_rule", "resource_slice", "claim_template", "resource_claim")
 GROUPS = ("native_group",)
+CLASSES = ("workload_class", "kueue_class")
 DEFAULTS = ("limit_range", "runtime_class")
 VOLUMES = ("claim", "volume", "storage_class", "csi_node", "csi_driver", "capacity")
 FLAVOR = ResourceFlavor(
@@ -93,7 +94,7 @@ class World:
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES, *GROUPS, *DEFAULTS)}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES, *GROUPS, *DEFAULTS, *CLASSES)}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
@@ -184,7 +185,7 @@ class World:
         memory = self.make()
         stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
         queues = {f"{kind}s": self.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
-        for kind in DEVICES:
+        for kind in (*DEVICES, *CLASSES):
             for name, one in self.stores[kind].items():
                 told_of(memory, kind)(Event(EventKind.ADDED, name, None, one))
         for _ in memory.load(*stores, **queues):

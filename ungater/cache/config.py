@@ -24,14 +24,15 @@ class PriorityClasses:
         self._rules = rules
 
     def priority_of_job(self, owner: JobView) -> int:
-        """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
+        """The priority of a job: of the class that its label names or of the default one, else of its pods.
 
+        That of pods is the one that the API server will give them.
         The label names a WorkloadPriorityClass. It may name the PriorityClass of the pods too, which changes nothing.
         One of others is not theirs to have: who may use it is decided where pods are admitted.
         """
         if owner.priority is not None:
             return owner.priority
-        named = self._rules.class_named(owner.workload_class)
+        named = self._rules.rule_of_job(owner)
         return self.of_pods(owner) if named is None else named.value
 
     def unknown_class(self, owner: JobView) -> bool:

@@ -281,9 +281,9 @@ class Executor:
         entry.writes.begin_write()
         try:
             async with entry.writes.lock:
-                observed = await self._workloads.create(
-                    owner, self._cache.priorities.priority_of_job(owner), entry.admission
-                )
+                priority = self._cache.priorities.priority_of_job(owner)
+                named = self._cache.classes.rules.with_class(owner)
+                observed = await self._workloads.create(named, priority, entry.admission)
             # The API server still has the object that counted as gone: somebody gave it to another owner, and back.
             if observed.uid == gone:
                 self._cache.workloads.came_back(entry, gone)

@@ -1,15 +1,19 @@
 """What priority classes say beside their value: whom they make nobody's victim, and who has nobody evicted.
 
 Rules
-- Classes are for administrators to write, those of Kubernetes and those of Kueue alike; who names one is another
+- Classes are for administrators to write, those of Kubernetes, of Kueue and of Topogate alike; who names one is another
   question, and so is whether a queue believes it (`queueing.model.NonPreemptible`).
 - A job is of the class that its priority comes from: the WorkloadPriorityClass that its label names, where there is
   one; else the PriorityClass of its pods, or the default one.
+- A job with a queue whose label names none is of the WorkloadPriorityClass `DEFAULT`, where there is one, as in Kueue.
+  It comes before the class of the pods.
 - WorkloadPriorityClasses are ours or Kueue's. Of two with one name ours counts.
 - Whoever says that nobody is evicted for a job is believed: that class, its pods' PriorityClass, and its pods.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from crds.constants import PREEMPTIBLE, PREEMPTION_POLICY
 from kube.objects import Pod, PriorityClass
@@ -17,6 +21,7 @@ from queueing.model import NonPreemptible
 from ungater.model.job_view import JobView
 
 NEVER = "Never"
+DEFAULT: Final = "default"
 
 
 class ClassRule(NamedTuple):
@@ -61,6 +66,15 @@ class ClassRules:
         """What counts of the name of a class in one of the tables: of two WorkloadPriorityClasses only one does."""
         return rules.get(name) if rules is self.of_pods else self.class_named(name)
 
+    def rule_of_job(self, job: JobView) -> ClassRule | None:
+        """What the WorkloadPriorityClass of a job says; None where the classes of its pods count."""
+        return self.class_named(job.workload_class or (DEFAULT if job.queue else ""))
+
+    def with_class(self, job: JobView) -> JobView:
+        """The job as if its label named the class that it is of without one."""
+        of_default = not job.workload_class and self.rule_of_job(job) is not None
+        return replace(job, workload_class=DEFAULT) if of_default else job
+
     def class_named(self, name: str) -> ClassRule | None:
         """What the WorkloadPriorityClass of a name says; None where there is none."""
         return self.of_workloads.get(name) or self.of_kueue.get(name)
@@ -73,12 +87,12 @@ class ClassRules:
     def preempts(self, job: JobView) -> bool:
         """Whether others may be evicted for a job."""
         said = any(one.template.spec.preemption_policy == NEVER for one in job.pod_sets)
-        of_workload = self.class_named(job.workload_class) or ClassRule()
+        of_workload = self.rule_of_job(job) or ClassRule()
         return not said and of_workload.preempts and self.of_class(job.priority_class).preempts
 
     def non_preemptible(self, job: JobView) -> NonPreemptible:
         """Who says that a job is nobody's victim."""
-        counts = self.class_named(job.workload_class) or self.of_class(job.priority_class)
+        counts = self.rule_of_job(job) or self.of_class(job.priority_class)
         if not counts.preemptible:
             return NonPreemptible.BY_CLASS
         said = any(one.wishes.get(PREEMPTIBLE) == "false" for one in job.pod_sets)

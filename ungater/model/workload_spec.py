@@ -20,7 +20,8 @@ def new_workload(owner: JobView, priority: int, held: Admission | None = None) -
     A status cannot be created, and is written next. Whoever is restarted in between finds in an annotation what the
     pods that run were given; but for one that is too large for that.
     """
-    spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
+    named = {"priorityClassName": owner.workload_class or owner.priority_class or None}
+    spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority), **named}
     spec = {name: value for name, value in spec.items() if value is not None}
     annotations = {COPY_OF: fingerprint(owner), OWNER: owner.owner, **write_held(held)}
     metadata = {
@@ -63,10 +64,9 @@ def belongs(workload: Object, owner: JobView) -> bool:
 
 
 def _wishes(owner: JobView, priority: int) -> dict[str, Any]:
-    """What the spec says besides the pod sets; None where it says nothing."""
+    """What the spec says besides the pod sets and the class, which it keeps; None where it says nothing."""
     return {
         "priority": priority,
-        "priorityClassName": owner.workload_class or owner.priority_class or None,
         "queueName": owner.queue or None,
         "maximumExecutionTimeSeconds": owner.most_execution,
     }

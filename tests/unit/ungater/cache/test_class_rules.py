@@ -13,6 +13,8 @@ from queueing import model
 from queueing.cycle.cycle import cycle
 from queueing.model import NonPreemptible
 from ungater.jobs.job import owner_of
+from ungater.model.workload_entry import ObservedWorkload
+from ungater.model.workload_spec import new_workload, spec_patch
 
 KEPT, MEEK = {PREEMPTIBLE: "false"}, {PREEMPTION_POLICY: "Never"}
 RACK = {KEYS.required[0]: "rack"}
@@ -112,6 +114,53 @@ def test_of_two_classes_with_one_name_ours_counts_and_with_neither_that_of_the_p
     owner = owner_of(make_job(labels={KEYS.priority_class: "batch"}, spec={"priorityClassName": "high"}), KEYS)
     assert world.memory.priorities.priority_of_job(owner) == priority
     assert world.memory.priorities.unknown_class(owner) is (ours is kueues is None)
+
+
+@pytest.mark.parametrize("news", [of_workloads, of_kueue])
+@pytest.mark.parametrize(
+    ("labels", "priority", "named"),
+    [
+        ({KEYS.queue_name: "team"}, 7, "default"),
+        ({}, 9, "high"),  # without a queue nothing is in a queue's order
+        ({KEYS.queue_name: "team", KEYS.priority_class: "batch"}, 3, "batch"),
+        ({KEYS.queue_name: "team", KEYS.priority_class: "nosuch"}, 9, "nosuch"),
+    ],
+)
+def test_the_class_default_is_that_of_jobs_with_a_queue_that_name_none(world, news, labels, priority, named):
+    news(world, classed("default", 7))
+    news(world, classed("batch", 3))
+    owner = owner_of(make_job(labels=labels, spec={"priorityClassName": "high"}), KEYS)
+    assert world.memory.priorities.priority_of_job(owner) == priority
+    spec = new_workload(world.memory.classes.rules.with_class(owner), priority)["spec"]
+    assert (spec["priority"], spec["priorityClassName"]) == (priority, named)
+    assert owner.workload_class == labels.get(KEYS.priority_class, ""), "what its label says stays"
+    assert world.memory.priorities.unknown_class(owner) is (named == "nosuch")
+
+
+def test_a_workload_keeps_its_priority_where_the_class_default_comes_later(world):
+    key = running(world, priorityClassName="low")
+    before = world.memory.queues.entries[key].workload.priority
+    world.put("workload_class", classed("default", 1000))
+    stored_with(world, key, before)
+    for memory in (world.memory, world.restarted()):
+        assert memory.priorities.priority_of_job(owner_of(make_job(labels={KEYS.queue_name: "team"}), KEYS)) == 1000
+        assert memory.queues.entries[key].workload.priority == before
+
+
+def test_what_the_class_default_says_of_preemption_counts_at_once(world):
+    key = running(world, priorityClassName="low")
+    of_workloads(world, classed("default", 7, annotations=KEPT))
+    assert preemptor(world) == set()
+    world.memory.classes.on_workload_class(Event(EventKind.DELETED, "default", classed("default", 7), None))
+    found = cycle(world.memory.state, world.memory.queues, 10.0).preempting
+    assert {victim.key for one in found for victim in one.victims} == {key}
+
+
+def test_an_edited_job_keeps_the_class_that_its_priority_came_from(world):
+    owner = owner_of(make_job(labels={KEYS.queue_name: "team"}, spec={"priorityClassName": "high"}), KEYS)
+    patch = spec_patch(ObservedWorkload("w", "u", "6", 1, (1,)), owner, 7)
+    assert patch["spec"]["priority"] == 7
+    assert "priorityClassName" not in patch["spec"]
 
 
 def test_a_class_of_ours_takes_the_place_of_kueues_at_once(world):
