@@ -111,10 +111,10 @@ def finish_class(made: Json, _scene: Scene) -> Iterator[tuple[str, FieldVerdict]
     """Say what the name `default` does."""
     if made["metadata"]["name"] == DEFAULT_CLASS:
         why = (
-            "in Kueue, jobs without a class get this one from 0.20 on (0.19: only with the gate "
-            "WorkloadPriorityClassDefaulting); docs/queues.md says which class they get here"
+            "jobs that name no class are of this one; in Kueue they are from 0.20 on (0.19: only with the gate "
+            "WorkloadPriorityClassDefaulting)"
         )
-        yield "metadata.name", FieldVerdict("taken", why)
+        yield "metadata.name", changed(why)
 
 
 def finish_nothing(_made: Json, _scene: Scene) -> Iterator[tuple[str, FieldVerdict]]:

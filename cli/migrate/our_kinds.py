@@ -37,15 +37,20 @@ class _Patterns(dict[str, str]):
 
 
 def find_problems(kind: str, made: Json) -> Iterator[tuple[str, FieldVerdict]]:
-    """(field, refusal) of all that our API would not take in an object that was made."""
+    """(field, refusal) of all that our API would not take in an object that was made.
+
+    A field that it has not, and without which nothing more runs, is taken out.
+    """
     model = MODELS.get(kind)
     if model is None:
         yield "", refused(f"Topogate has no kind {kind}", _advice(kind, ""), grave=True)
         return
     shape, told = _shape_of(model), set[str]()
     for part in sorted(made.keys() - {"apiVersion", "kind", "metadata"}):
-        for field in _unknown_fields(shape["properties"].get(part), made[part], part):
-            grave = not field.startswith(_HARMLESS)
+        # All of them first: what is taken out changes what is looked through.
+        for field in [*_unknown_fields(shape["properties"].get(part), made[part], part)]:
+            if not (grave := not field.startswith(_HARMLESS)):
+                _take_out(made, field)
             yield field, refused(f"a {kind} of Topogate has no such field", _advice(kind, field), grave=grave)
         for field, why in _wrong_quantities(shape["properties"].get(part, {}), made[part], part):
             told.add(field)
@@ -94,6 +99,14 @@ def _unknown_fields(node: Schema | None, value: Any, at: str) -> Iterator[str]:
     elif isinstance(value, list) and "items" in node:
         for number, inner in enumerate(value):
             yield from _unknown_fields(node["items"], inner, f"{at}[{number}]")
+
+
+def _take_out(made: Json, field: str) -> None:
+    *above, last = field.split(".")
+    inner = made
+    for part in above:
+        inner = inner[part]
+    del inner[last]
 
 
 def _wrong_quantities(node: Schema, value: Any, at: str) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ def test_value_and_description_are_taken(version):
 
 def test_the_class_default_is_told():
     report = migrated(of_kueue("WorkloadPriorityClass", "default", value=1))
-    assert "from 0.20 on" in rows_of(report)["metadata.name", "taken"]
+    assert "from 0.20 on" in rows_of(report)["metadata.name", "changed"]
 
 
 @pytest.mark.parametrize("value", ["5", 1 << 31, 1.5, None, True])

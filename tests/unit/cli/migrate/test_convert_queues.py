@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.migrating import group, made_of, migrated, of_kueue, outcome_of, rows_of
 
+from cli.migrate import our_kinds
+from crds.kinds.common import ApiObject
+from crds.kinds.local_queue import LocalQueueSpec
 from kube import queues
 from kube.connection.answers import decode
 from kube.resources import CLUSTER_QUEUES
@@ -222,6 +225,23 @@ def test_a_local_queue_follows_its_cluster_queue():
     assert all(row.why == "" for row in report.rows if not row.field)
     (row, *_) = migrated(local).rows
     assert row.why == "ClusterQueue q is not among what is made: the queue is inactive until it exists"
+
+
+class LocalQueue(ApiObject):
+    """Ours without weights."""
+
+    spec: LocalQueueSpec
+
+
+def test_a_field_that_our_api_lacks_is_told_and_not_in_what_is_made(monkeypatch):
+    shape = {"properties": {"spec": {"properties": {"clusterQueue": {}}}}}
+    monkeypatch.setattr(our_kinds, "MODELS", {"LocalQueue": LocalQueue})
+    monkeypatch.setattr(our_kinds, "_shape_of", lambda _: shape)
+    local = of_kueue("LocalQueue", "l", {"clusterQueue": "q", "fairSharing": {"weight": "2"}}, namespace="team")
+    report = migrated(local)
+    assert made_of(report, "LocalQueue", "l")["spec"] == {"clusterQueue": "q"}
+    assert outcome_of(report, "LocalQueue", "l") == "changed"
+    assert rows_of(report)["spec.fairSharing", "refused"] == "a LocalQueue of Topogate has no such field"
 
 
 NAMES = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
