@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     ),
     "web": ("cli.web.command", "command", "Show the cluster as a page in the browser.", "Everyone"),
     "defrag": ("cli.defrag.command", "command", "Free the most whole domains by moving workloads.", "Administrators"),
+    "migrate": ("cli.migrate.command", "app", "Take over queues from Kueue.", "Administrators"),
     "snapshot": ("cli.snapshot", "command", "Write what decides placement into one file.", "Everyone"),
     "demo": ("cli.demo.command", "command", "Show the main job on a local control plane.", "Everyone"),
     "local": ("cli.local", "app", "Run a real control plane on this machine.", "Everyone"),

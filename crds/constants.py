@@ -49,6 +49,7 @@ XPU_INDEXES = "BAIDU_COM_DEVICE_IDX"
 COPY_OF = f"{GROUP}/copy-of"
 OWNER = f"{GROUP}/owner"  # whose it is (`crds.names.owner_digest`): its name does not tell that
 HELD = f"{GROUP}/held"
+MIGRATED_FROM = f"{GROUP}/migrated-from"  # on what `topogate migrate` made: the object of Kueue, VERSION/KIND/NAME
 # On a Workload: the nodes that its pods are to move to, as `topogate defrag --run` asks (`ungater.model.move_request`)
 MOVE_TO = f"{GROUP}/move-to"
 

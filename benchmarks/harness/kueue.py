@@ -68,12 +68,11 @@ class Kueue:
         go = golang.find(cache, progress=progress)
         folder = cache / "bin" / f"{NAME}-{VERSION}-{go.version}"
         environment = {**go.environment(), "GOBIN": str(folder)}
-        module = json.loads(_told([str(go.path), "mod", "download", "-json", f"{MODULE}@v{VERSION}"], environment))
         if not (folder / NAME).exists():
             progress(f"building Kueue {VERSION} (some minutes, once)")
             with build.alone(cache, progress):
                 _told([str(go.path), "install", f"{MODULE}/cmd/{NAME}@v{VERSION}"], environment)
-        return cls(folder / NAME, Path(module["Dir"]))
+        return cls(folder / NAME, download(go, f"{MODULE}@v{VERSION}"))
 
     def objects(self, kubectl: Path, port: int) -> Iterator[Object]:
         """What its release installs, with its webhooks called at ``port`` of this machine."""
@@ -99,6 +98,12 @@ class Kueue:
             "leaderElection": {"leaderElect": False},
             "featureGates": {"VisibilityOnDemand": False},
         }
+
+
+def download(go: golang.Go, module: str) -> Path:
+    """The folder of a Go module, from Go's cache where it is there. Raises BinariesMissing with Go's own words."""
+    answer = _told([str(go.path), "mod", "download", "-json", module], go.environment())
+    return Path(json.loads(answer)["Dir"])
 
 
 def quota(nodes: int, queues: int = 1) -> Object:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -93,6 +94,13 @@ class FoundObject(msgspec.Struct, frozen=True):
         """Its name, or what it is to be made of."""
         meta = self.body.get("metadata")
         return str(meta.get("name") or meta.get("generateName") or "") if isinstance(meta, dict) else ""
+
+    @property
+    def place(self) -> str:
+        """``file.yaml:12``; of a large file, which takes seconds to look through for lines, the file alone."""
+        lines = start_lines(self.text) if len(self.text) <= LARGE else {}
+        line = lines.get((self.document, self.item))
+        return f"{self.file}:{line}" if line else self.file
 
     def __str__(self) -> str:
         meta = self.body.get("metadata")
@@ -254,6 +262,21 @@ def _position(text: bytes, document: int, item: int | None, path: str) -> tuple[
     except yaml.YAMLError:
         pass
     return 0, 0
+
+
+@lru_cache(maxsize=8)
+def start_lines(text: bytes) -> Mapping[tuple[int, int | None], int]:
+    """The line in which each object of a file begins, by its document and its item; {} where nobody can tell."""
+    lines: dict[tuple[int, int | None], int] = {}
+    try:
+        for number, node in enumerate(yaml.compose_all(text, Loader=_Loader)):
+            lines[number, None] = node.start_mark.line + 1
+            items = _node_below(node, "items")
+            for index, item in enumerate(items.value if isinstance(items, yaml.SequenceNode) else ()):
+                lines[number, index] = item.start_mark.line + 1
+    except (yaml.YAMLError, RecursionError):
+        pass
+    return lines
 
 
 def _node_below(node: yaml.Node, step: str | int) -> yaml.Node | None:

@@ -97,7 +97,9 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     return replace(options, config=written if wanted == values else yaml.safe_dump(wanted, sort_keys=False))
 
 
-async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = False) -> AsyncIterator[InstallStep]:
+async def apply(
+    client: Client, objects: Sequence[Json], *, dry_run: bool = False, field_manager: str = FIELD_MANAGER
+) -> AsyncIterator[InstallStep]:
     """Apply the objects in order, server-side; fields of ours that others changed are taken back.
 
     Raises Failure with the object that the API server refused.
@@ -118,7 +120,7 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
             if absent and await read(client, resources.NAMESPACES, namespace, "") is None:
                 outcome: Outcome = "created"  # what lies in a namespace that a dry run does not make cannot be tried
             else:
-                result = await client.apply(resource, obj, field_manager=FIELD_MANAGER, dry_run=dry_run)
+                result = await client.apply(resource, obj, field_manager=field_manager, dry_run=dry_run)
                 if before is None:
                     outcome = "created"
                 else:

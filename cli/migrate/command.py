@@ -1,0 +1,128 @@
+"""``topogate migrate``: the subcommand for each queue that can be taken over."""
+
+import sys
+from functools import partial
+from typing import Annotated
+
+import typer
+import yaml
+
+from cli.connected import connected
+from cli.migrate.apply_objects import AppliedObjects, apply_report
+from cli.migrate.check import check_cluster, render_findings
+from cli.migrate.migration import migrate_objects
+from cli.migrate.rendering import render_report
+from cli.migrate.rows import MigrationReport
+from cli.migrate.source_objects import NAMESPACE as KUEUE_NAMESPACE
+from cli.migrate.source_objects import read_cluster, read_files
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
+from crds.constants import NAMESPACE
+from kube.client import Client
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Take over queues from another scheduler.",
+)
+REFUSED = 3  # as of doctor: 1 says that it could not be done
+COMMAND = "topogate migrate kueue"
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option("-f", "--filename", help="File or folder with objects of Kueue, - for stdin; default the cluster."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be made, and what becomes of each object (the default).")
+]
+Apply = Annotated[bool, typer.Option("--apply", help="Create the objects and merge the settings.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Look in the cluster for jobs that nobody would queue. Changes nothing.")
+]
+SkipRefused = Annotated[bool, typer.Option("--skip-refused", help="With --apply: apply the others.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="With --apply: replace objects and settings that differ already.")
+]
+WithoutChecks = Annotated[
+    str, typer.Option("--without-checks", metavar="NAME,...", help="AdmissionChecks that are left out of their queues.")
+]
+OfKueue = Annotated[str, typer.Option("--kueue-namespace", help="Namespace of Kueue itself.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of Topogate itself.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `kueue` a subcommand: Typer makes a group of one command that command."""
+
+
+@app.command("kueue")
+def migrate_kueue(
+    files: Files = None,
+    dry_run: DryRun = False,
+    apply: Apply = False,
+    check: Check = False,
+    skip_refused: SkipRefused = False,
+    overwrite: Overwrite = False,
+    without_checks: WithoutChecks = "",
+    kueue_namespace: OfKueue = KUEUE_NAMESPACE,
+    namespace: Namespace = NAMESPACE,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Convert Kueue's queues, flavors and settings to Topogate's, and say what becomes of each field.
+
+    With -o yaml, stdout has our objects alone, for `kubectl apply -f -`, and the report goes to stderr. The exit status
+    is 3 where something is refused, else 0.
+    """
+    if dry_run + apply + check > 1:
+        raise Failure("--dry-run, --apply and --check exclude each other: choose one")
+    if files and check:
+        raise Failure("--check looks at the jobs of a cluster: leave -f out")
+    if (skip_refused or overwrite) and not apply:
+        raise Failure("--skip-refused and --overwrite say how to apply: give --apply too")
+    cluster = partial(connected, kubeconfig=kubeconfig, context=context, administrator=COMMAND)
+    if check:
+        with progress("looking at the cluster"):
+            found = cluster(partial(check_cluster, namespace=namespace, kueue_namespace=kueue_namespace))
+        emit({"findings": found}, output, table=render_findings(found))
+        raise typer.Exit(REFUSED if found else 0)
+    names = [name.strip() for name in without_checks.split(",") if name.strip()]
+    if files:
+        read = read_files(files)
+    else:
+        with progress("reading Kueue's objects"):
+            read = cluster(partial(read_cluster, namespace=kueue_namespace))
+    report = migrate_objects(read, names)
+    if apply:
+        work = partial(_apply, report=report, namespace=namespace, skip_refused=skip_refused, overwrite=overwrite)
+        applied = cluster(work)
+        emit({"steps": applied.steps, "rows": report.rows}, output, table=applied.render_steps())
+    else:
+        print_report(report, output)
+    if report.has_refusals():
+        raise typer.Exit(REFUSED)
+
+
+async def _apply(
+    client: Client, *, report: MigrationReport, namespace: str, skip_refused: bool, overwrite: bool
+) -> AppliedObjects:
+    return await apply_report(client, report, namespace, skip_refused=skip_refused, overwrite=overwrite)
+
+
+def print_report(report: MigrationReport, output: OutputFormat) -> None:
+    """The report on stdout; as YAML the objects alone, with the settings as comments."""
+    if output is OutputFormat.JSON:
+        emit({"objects": report.objects, "settings": report.settings, "rows": report.rows}, output)
+        return
+    if output is OutputFormat.TABLE:
+        stdout().print(render_report(report))
+        return
+    yaml.safe_dump_all(report.objects, sys.stdout, sort_keys=False)
+    if report.settings:
+        text = yaml.safe_dump(report.settings, sort_keys=False)
+        comment = "".join(f"#   {line}\n" for line in text.splitlines())
+        # Not an object: applied as one, it would take the place of all settings that are there.
+        sys.stdout.write(f"# Settings, for key config.yaml of ConfigMap topogate-config:\n{comment}")
+    stderr().print(render_report(report))
