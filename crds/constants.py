@@ -112,6 +112,11 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
         return f"{self.domain}/max-exec-time-seconds"
 
     @cached_property
+    def gated_by(self) -> str:
+        """Annotation on a job: the controllers that hold it back until they agree."""
+        return f"{self.domain}/admission-gated-by"
+
+    @cached_property
     def required(self) -> tuple[str, ...]:
         """Annotations that ask for a required level; the first is the canonical one."""
         return (f"{self.domain}/require-topology", f"{self.domain}/podset-required-topology")

@@ -61,6 +61,11 @@ def _key_rows() -> Iterator[str]:
         "label on a pod without a Job",
         "the name of its group: the pods of a group are one workload",
     )
+    yield _row(
+        f"`{keys.gated_by}`",
+        "annotation on a Job, or another object with a queue",
+        "names such as `example.com/budget`, separated by commas: it is not admitted until all of them are removed",
+    )
     total = "annotation on a pod of a group, or of a controller other than a Job"
     yield _row(f"`{keys.pod_group_total}`", total, "the total number of pods")
     index = f"`{keys.domain}/{POD_GROUP_INDEX}`"

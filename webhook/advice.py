@@ -97,6 +97,14 @@ def on_taken_away(key: str, value: str, keys: Keys, kind: str, *, suspended: boo
     return f'{JOB_PATH}[{key}]: "{value}" still counts, as the pod template of the {kind} has it: {remedy}'
 
 
+def on_gates_below(template: ReviewedPod, keys: Keys, path: str, kind: str) -> Iterator[str]:
+    """Those that are to hold back a Job or JobSet, named where nobody looks for them."""
+    if keys.gated_by in annotations_of(template.metadata):
+        yield (
+            f"{path}metadata.annotations[{keys.gated_by}] has no effect: it is read from the {kind} itself ({JOB_PATH})"
+        )
+
+
 def on_late_request(field: str, kind: str) -> str:
     """A request that comes when pods may be there already."""
     at = field or "the topology request"

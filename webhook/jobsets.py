@@ -88,8 +88,9 @@ def mutate_jobset(
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "JobSet"),))))
     if operation != UPDATE:
         return _decide(jobset, rules, operation, old, beyond)
-    if old is None or not _is_relevant_change(old, jobset, rules.keys):
-        return UNTOUCHED
+    late = list(checks.check_changed_gates(jobset.metadata, old.metadata if old is not None else None, rules.keys))
+    if late or old is None or not _is_relevant_change(old, jobset, rules.keys):
+        return deny(late) if late else UNTOUCHED
     copies, head = _stale_copies(old, jobset, rules.keys), _head(jobset)
     if copies and not (is_suspended(_head(old)) and is_suspended(head)):
         first = next(iter(copies.values()))
@@ -125,6 +126,7 @@ def _decide(
         return UNTOUCHED
     problems = [*checks.check_queue(head, _head(old) if old is not None else None, keys), *other_queues]
     problems += [*_check_part_count(parts), *_managers(jobset, old), *beyond]
+    problems += checks.check_gates(jobset.metadata, keys) if operation == CREATE else ()
     if rules.require_queue:
         problems += checks.check_has_queue(asks, queue, keys)
     for part in parts:
@@ -289,6 +291,7 @@ def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> It
                 unchecked=rules.flavors is None,
             )
         yield from advice.on_template(part.template, part.path)
+        yield from advice.on_gates_below(part.template, rules.keys, part.path, "JobSet")
 
 
 def _is_relevant_change(old: ReviewedJobSet, new: ReviewedJobSet, keys: Keys) -> bool:

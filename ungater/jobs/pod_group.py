@@ -23,6 +23,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from crds.admission_gates import gate_names
 from crds.constants import ADMITTED_QUOTA, Keys
 from crds.names import kind_prefix, workload_name
 from crds.request import WISHES, ParsedRequest, RequestError, parse_request, parse_wish, pods_in_all
@@ -189,7 +190,16 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         role=_role_in(told, keys) if kinds else role_main,
         in_order=any(one.replicas.late for one in (told, service) if one is not None),
         kinds=kinds,
+        gated_by=_gates(alive, keys),
     )
+
+
+def _gates(alive: Iterable[Pod], keys: Keys) -> str:
+    """Which controllers hold the pods back: all that one of them names."""
+    said = {text for pod in alive if (text := (pod.metadata.annotations or {}).get(keys.gated_by))}
+    if len(said) < 2:
+        return next(iter(said), "")
+    return ",".join(sorted({name for text in said for name in gate_names(text)}))
 
 
 def _gone(key: str, before: JobView | None) -> JobView:
