@@ -148,7 +148,7 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def pod_group(self) -> str:
-        """Label on a pod: the group of pods that are one workload."""
+        """Label or annotation on a pod: the group of pods that are one workload (`crds.request.group_named`)."""
         return f"{self.domain}/pod-group-name"
 
     @cached_property

@@ -58,7 +58,7 @@ def _key_rows() -> Iterator[str]:
     yield _row(f"`{keys.queue_name}`", "label on a Job", "the LocalQueue of the Job")
     yield _row(
         f"`{keys.pod_group}`",
-        "label on a pod without a Job",
+        "label or annotation on a pod without a Job",
         "the name of its group: the pods of a group are one workload",
     )
     yield _row(

@@ -2,23 +2,31 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from crds import constants
-from crds.admission_gates import SHOWN, bad_change, bad_gates
 from crds.constants import Keys
-from crds.request import JOB_PATH, WISHES, ParsedRequest, bad_wishes, contradicting_wishes, pods_in_all
+from crds.request import (
+    JOB_PATH,
+    WISHES,
+    ParsedRequest,
+    bad_wishes,
+    contradicting_wishes,
+    is_group_name,
+    pods_in_all,
+)
 from crds.slices import uneven
-from webhook.objects import ReviewedJob, ReviewedMetadata, ReviewedPod, annotations_of, is_suspended, labels_of
+from webhook.objects import ReviewedJob, ReviewedPod, annotations_of, is_suspended, labels_of
 
 INVALID, FORBIDDEN = 422, 403
 
 _WRITTEN = (constants.NUMA_PLACEMENT_PREDICTED, constants.NUMA_PLACEMENT_OBSERVED)
 OWN_REQUESTS = WISHES
 OWN = (*OWN_REQUESTS, *_WRITTEN)
+_GROUP_NAME = "expected the name of a group: lower case letters, digits, - and ., 253 characters at most"
+MOST_SHOWN = 253  # characters of a name that is refused
 _QUEUE_NAME = "expected the name of a LocalQueue: lower case letters, digits, - and ."
 # The end is \Z: a dollar sign also matches before a last line break, which no object's name has.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
@@ -75,36 +83,18 @@ def check_pod_set(template: ReviewedPod, keys: Keys, path: str, allowed: str) ->
 
 
 def check_group(pod: ReviewedPod, keys: Keys) -> Iterator[Problem]:
-    """What is wrong with a pod that no Job owns: in its queue, its number of pods, or who holds it back."""
+    """What is wrong with a pod that no Job owns: in its queue, its group, or its number of pods."""
     queue, path = labels_of(pod.metadata).get(keys.queue_name), queue_path(keys)
     if queue is not None and not _NAME.match(queue):
         yield Problem(INVALID, f'{path}: Invalid value: "{queue}": {_QUEUE_NAME}')
-    yield from check_gates(pod.metadata, keys)
+    group = annotations_of(pod.metadata).get(keys.pod_group)
+    if group and not is_group_name(group):
+        at, shown = f"{JOB_PATH}[{keys.pod_group}]", group[:MOST_SHOWN]
+        yield Problem(INVALID, f'{at}: Invalid value: "{shown}": {_GROUP_NAME}')
     total = annotations_of(pod.metadata).get(keys.pod_group_total)
     if total is not None and pods_in_all(total) is None:
         at = f"metadata.annotations[{keys.pod_group_total}]"
         yield Problem(INVALID, f'{at}: Invalid value: "{total}": expected a whole number above 0')
-
-
-def check_gates(metadata: ReviewedMetadata | None, keys: Keys) -> Iterator[Problem]:
-    """The controllers that hold a new object back are named as they should be."""
-    text = annotations_of(metadata).get(keys.gated_by, "")
-    at = f"{JOB_PATH}[{keys.gated_by}]"
-    # Anybody may write thousands: the first few say enough.
-    yield from (Problem(INVALID, f"{at}: Invalid value: {why}") for why in islice(bad_gates(text), SHOWN))
-
-
-def check_changed_gates(
-    metadata: ReviewedMetadata | None, old: ReviewedMetadata | None, keys: Keys
-) -> Iterator[Problem]:
-    """Of those that hold an object back, which is there, none is added. One that goes may be left with anything."""
-    before, after = (annotations_of(each).get(keys.gated_by, "") for each in (old, metadata))
-    if before == after or (metadata is not None and metadata.deletion_timestamp):
-        return
-    if why := bad_change(before, after):
-        yield Problem(INVALID, f"{JOB_PATH}[{keys.gated_by}]: Forbidden: {why}")
-    else:
-        yield from check_gates(metadata, keys)
 
 
 def check_has_queue(asks: bool, queue: str | None, keys: Keys) -> Iterator[Problem]:

@@ -40,6 +40,7 @@ from crds.request import (
 from crds.slices import Place
 from engine.model import Policy
 from webhook import advice, checks
+from webhook.admission_gates import check_changed_gates, check_gates
 from webhook.changed_mind import stale_copies, still_asked, without_annotations
 from webhook.checks import INVALID, Flavors, Problem, QueueRoute, Routes
 from webhook.objects import (
@@ -110,7 +111,7 @@ def mutate_job(
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "Job"),))))
     if operation != UPDATE:
         return _decide_job(job, rules, operation, old, beyond)
-    late = list(checks.check_changed_gates(job.metadata, old.metadata if old is not None else None, rules.keys))
+    late = list(check_changed_gates(job.metadata, old.metadata if old is not None else None, rules.keys))
     if late or old is None or not _request_changed(old, job, rules.keys):
         return deny(late) if late else _scale_job(job, old, rules.keys)
     was, now, template = _places_above_template(old), _places_above_template(job), _template(job)
@@ -167,7 +168,7 @@ def _decide_job(
         return deny([Problem(INVALID, str(error))])
     problems = [
         *checks.check_queue(job, old, rules.keys),
-        *(checks.check_gates(job.metadata, rules.keys) if operation == CREATE else ()),
+        *(check_gates(job.metadata, rules.keys) if operation == CREATE else ()),
         *checks.check_wishes(job, template),
         *checks.check_template(template, rules.keys, _TEMPLATE),
         *checks.check_pod_set(template, rules.keys, _TEMPLATE, MAIN),
@@ -223,7 +224,7 @@ def mutate_pod(
             check_offered(request, rules, pod, queue or "")
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
-    alone = () if checked else checks.check_group(pod, rules.keys)
+    alone = () if checked else (*checks.check_group(pod, rules.keys), *check_gates(pod.metadata, rules.keys))
     queued = checks.check_has_queue(not of_job, queue, rules.keys) if rules.require_queue else ()
     if problems := [*checks.check_template(pod, rules.keys, ""), *alone, *queued, *beyond]:
         return deny(problems)

@@ -1,9 +1,9 @@
 """Pods that no Job owns, as owners: pod groups, bare pods, and the pods of any other controller.
 
 Rules
-- Pods with the label ``<domain>/pod-group-name`` are one workload by namespace and group; else the pods of one
-  controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...); else
-  those of one PodGroup of Kubernetes itself are; else a pod is a workload of its own. Pods of Jobs belong to the
+- Pods with the annotation or label ``<domain>/pod-group-name`` are one workload by namespace and group; else the pods
+  of one controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...);
+  else those of one PodGroup of Kubernetes itself are; else a pod is a workload of its own. Pods of Jobs belong to the
   Job, and DaemonSet pods have their nodes already.
 - Nothing needs to be read but the pods, so any controller will do whose pods carry request and gate. How many there
   will be is told by ``<domain>/pod-group-total-count``, or by the owner itself (`ungater.jobs.replica_counts`); without
@@ -23,10 +23,9 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from crds.admission_gates import gate_names
 from crds.constants import ADMITTED_QUOTA, Keys
-from crds.names import kind_prefix, workload_name
-from crds.request import WISHES, ParsedRequest, RequestError, parse_request, parse_wish, pods_in_all
+from crds.names import kind_prefix, listed_names, workload_name
+from crds.request import WISHES, ParsedRequest, RequestError, group_named, parse_request, parse_wish, pods_in_all
 from engine.reasons import Reason
 from kube.objects import (
     Affinity,
@@ -61,7 +60,7 @@ def owner_key(pod: Pod, keys: Keys) -> str:
     # Before the group label: a pod of a Job is of the Job, whatever labels its user gives it.
     if controller is not None and is_job(controller):
         return identity(namespace, controller.uid)
-    group = (pod.metadata.labels or {}).get(keys.pod_group)
+    group = group_named(pod.metadata.labels, pod.metadata.annotations, keys)
     if group:
         return f"{GROUPS}{namespace}/{group}"
     if controller is None:
@@ -199,7 +198,7 @@ def _gates(alive: Iterable[Pod], keys: Keys) -> str:
     said = {text for pod in alive if (text := (pod.metadata.annotations or {}).get(keys.gated_by))}
     if len(said) < 2:
         return next(iter(said), "")
-    return ",".join(sorted({name for text in said for name in gate_names(text)}))
+    return ",".join(sorted({name for text in said for name in listed_names(text)}))
 
 
 def _gone(key: str, before: JobView | None) -> JobView:

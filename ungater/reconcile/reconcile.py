@@ -11,7 +11,6 @@ Rules
 
 from collections.abc import Iterator
 
-from crds.admission_gates import held_by
 from crds.constants import Keys
 from crds.levels import check_level
 from crds.request import RequestError
@@ -44,7 +43,7 @@ from ungater.reconcile import as_made, life_seen, lifecycle, nominated_nodes
 from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
-from ungater.reconcile.said import waits
+from ungater.reconcile.said import held_by, waits
 
 # The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many

@@ -193,6 +193,7 @@ refusals(
         ("another pod set than a Job has", lambda: make_job({REQUIRE: RACK}, template={POD_SET: "workers"})),
         ("a number of pods that is none", lambda: make_pod({REQUIRE: RACK, TOTAL: "many"})),
         ("a queue that no object can be called", lambda: in_queue(make_pod(), "Team A")),
+        ("a group that no object can be called", lambda: make_pod({REQUIRE: RACK, POD_GROUP: "team/ring"})),
     ]
 )
 

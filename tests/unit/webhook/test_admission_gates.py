@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from support.reviews import FLAVORS, QUEUE, RACK, REQUIRE, make_job, make_jobset, make_pod
 
-from crds.admission_gates import bad_change, bad_gates, held_by
 from crds.constants import Keys
+from ungater.reconcile.said import held_by
+from webhook.admission_gates import bad_change, bad_gates
 from webhook.jobsets import mutate_jobset
 from webhook.memo import DecisionMemo
 from webhook.mutate import MutationRules, mutate_job, mutate_pod

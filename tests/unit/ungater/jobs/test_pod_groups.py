@@ -70,6 +70,14 @@ def owner_of(*pods, before=None):
         (grouped("p", owner=STATEFUL_SET), ":group/ns/ring"),
         (grouped("p", owner=JOB), "ns/u-db"),
         (grouped("p", owner={**JOB, "apiVersion": "made.up/v1"}), ":group/ns/ring"),
+        # The annotation counts before the label (Kueue 0.19.2, GetPodGroupName in pkg/util/pod/pod.go).
+        (make_pod("p", annotations={KEYS.pod_group: "a.b"}), ":group/ns/a.b"),
+        (make_pod("p", labels={KEYS.pod_group: "ring"}, annotations={KEYS.pod_group: "other"}), ":group/ns/other"),
+        (make_pod("p", labels={KEYS.pod_group: "ring"}, annotations={KEYS.pod_group: ""}), ":group/ns/ring"),
+        (make_pod("p", owner=JOB, annotations={KEYS.pod_group: "ring"}), "ns/u-db"),
+        # No id of another owner can be written so: a name that no object can have names no group.
+        (make_pod("p", annotations={KEYS.pod_group: "../other-ns/x"}), "ns/u-p"),
+        (make_pod("p", labels={KEYS.pod_group: "ring"}, annotations={KEYS.pod_group: "a/b"}), ":group/ns/ring"),
     ],
 )
 def test_whose_a_pod_is(pod, key):
@@ -682,3 +690,27 @@ def test_kinds_that_were_known_stay_where_others_come():
     after = owner_of(*kinds(20, 30), before=before)
     assert [one.name for one in after.pod_sets] == [f"r{at}" for at in range(12, 20)]
     assert "Too many" in str(after.request)
+
+
+def test_a_group_by_annotation_is_one_workload_with_the_name_of_the_group():
+    named = {KEYS.pod_group: "ring", KEYS.pod_group_total: "2"}
+    pods = [make_pod(name, annotations=named) for name in ("a", "b")]
+    view = owner_of(*pods)
+    assert (view.kind, view.name, view.count, view.wrong) == (GROUP, "ring", 2, None)
+    assert owner_of(*[grouped(name, "2") for name in ("a", "b")]).workload == view.workload, "as by the label"
+
+
+def test_pods_of_a_group_tell_who_holds_it_back_until_none_does():
+    pods = [grouped("a", "3"), grouped("b", "3"), grouped("c", "3")]
+
+    def said(*texts):
+        with_gates = [
+            make_pod(pod.metadata.name, labels=pod.metadata.labels, annotations={KEYS.pod_group_total: "3", **gates})
+            for pod, text in zip(pods, texts, strict=True)
+            for gates in [{} if text is None else {KEYS.gated_by: text}]
+        ]
+        return owner_of(*with_gates).gated_by
+
+    assert said(None, None, None) == ""
+    assert said("a.b/c", None, None) == "a.b/c"
+    assert said("a.b/c", "a.b/c,a.b/d", "") == "a.b/c,a.b/d"
