@@ -224,7 +224,8 @@ def a_group_of_no_number():
 
 @case
 def a_group_of_pods_that_ask_for_different_things():
-    return of_pods(grouped("a"), grouped("b", level="block")).wrong
+    labels = {KEYS.pod_group: "ring"}
+    return of_pods(pod("a", labels=labels), pod("b", labels=labels, level="block")).wrong
 
 
 @case
