@@ -113,6 +113,11 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
         return f"{self.domain}/max-exec-time-seconds"
 
     @cached_property
+    def gated_by(self) -> str:
+        """Annotation on a job: the controllers that hold it back until they agree."""
+        return f"{self.domain}/admission-gated-by"
+
+    @cached_property
     def required(self) -> tuple[str, ...]:
         """Annotations that ask for a required level; the first is the canonical one."""
         return (f"{self.domain}/require-topology", f"{self.domain}/podset-required-topology")
@@ -144,7 +149,7 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def pod_group(self) -> str:
-        """Label on a pod: the group of pods that are one workload."""
+        """Label or annotation on a pod: the group of pods that are one workload (`crds.request.group_named`)."""
         return f"{self.domain}/pod-group-name"
 
     @cached_property

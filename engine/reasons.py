@@ -196,6 +196,8 @@ class Reason(StrEnum):
     BEHIND_OTHERS = "BehindOthers", ReasonTraits(gravity=0)  # quota or room is kept for one that came first
     PREEMPTING = "Preempting"  # its victims are on their way out
     CLAIMS_NOT_DEALLOCATED = "ClaimsNotDeallocated"  # they are gone, and claims that they had still have devices
+    # A controller that the job names has not agreed yet.
+    ADMISSION_GATED = "AdmissionGated", ReasonTraits(of_itself=True)
     BACKING_OFF = "BackingOff"  # evicted, and not back in the queue yet
 
     # A workload is evicted, or made inactive.

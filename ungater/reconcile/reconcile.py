@@ -43,7 +43,7 @@ from ungater.reconcile import as_made, life_seen, lifecycle, nominated_nodes
 from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
-from ungater.reconcile.said import waits
+from ungater.reconcile.said import held_by, waits
 
 # The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
@@ -278,9 +278,18 @@ def why_not_placed(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reaso
             check_level(request, rules.flavors, names=rules.level_names)
         except RequestError as error:
             return error.reason, str(error)
+    return _put_off(owner, rules.keys) or not_to_be_had(entry, rules)
+
+
+def _put_off(owner: JobView, keys: Keys) -> tuple[Reason, str] | None:
+    """Why a job waits with which nothing is wrong: others, or itself, say that it is not to run yet."""
+    # Asked after what is wrong with it, as in Kueue (0.19.2, workload_controller.go): else that would come to light
+    # only once it may go.
+    if owner.gated_by:
+        return Reason.ADMISSION_GATED, held_by(owner.gated_by, keys.gated_by)
     if (owner.queue or not owner.suspended) and owner.count == 0:
         return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
-    return not_to_be_had(entry, rules)
+    return None
 
 
 def not_to_be_had(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
