@@ -101,7 +101,7 @@ def format_quantity(resource: str, amount: int) -> str:
     """``amount`` as a person writes it: ``1500`` milli-CPU is ``1500m``, ``68719476736`` bytes are ``64Gi``."""
     if resource == CPU:
         return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
-    if not _in_bytes(resource):
+    if not in_bytes(resource):
         return str(amount)
     # The largest suffix first: every multiple of 1Gi is one of 1Ki too.
     for suffix, shift in reversed(_BINARY.items()):
@@ -115,7 +115,7 @@ def readable(resource: str, text: str) -> str:
     amount = parse(resource, text)
     if resource == CPU:
         return _rounded(amount / 1000) if abs(amount) >= 10_000 else text
-    if not _in_bytes(resource):
+    if not in_bytes(resource):
         return text
     for suffix, shift in reversed(_BINARY.items()):
         if abs(amount) >> shift:
@@ -127,5 +127,6 @@ def _rounded(amount: float) -> str:
     return f"{amount:.0f}" if abs(amount) >= 100 else f"{amount:.1f}".removesuffix(".0")
 
 
-def _in_bytes(resource: str) -> bool:
+def in_bytes(resource: str) -> bool:
+    """Whether amounts of a resource are bytes."""
     return resource in {"memory", "ephemeral-storage", "storage"} or resource.startswith("hugepages-")

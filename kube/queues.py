@@ -8,6 +8,8 @@ from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
 from kube.pods.convert import label_selector, taints, tolerations
 from queueing import model
 
+BY_USE = "UsageBasedAdmissionFairSharing"  # an admissionMode
+
 
 class ResourceQuota(Struct, frozen=True):
     """Quota of one resource in one flavor."""
@@ -77,6 +79,12 @@ class FairSharing(Struct, frozen=True):
     weight: Quantity = "1"
 
 
+class AdmissionScope(Struct, frozen=True):
+    """How the LocalQueues of a ClusterQueue share it."""
+
+    admission_mode: str = ""
+
+
 class ClusterQueueSpec(Struct, frozen=True):
     """Quota, order and preemption."""
 
@@ -89,6 +97,7 @@ class ClusterQueueSpec(Struct, frozen=True):
     admission_checks_strategy: AdmissionChecks | None = None
     stop_policy: str = "None"
     fair_sharing: FairSharing | None = None
+    admission_scope: AdmissionScope | None = None
 
 
 class ClusterQueue(Object, frozen=True):
@@ -103,6 +112,7 @@ class LocalQueueSpec(Struct, frozen=True):
 
     cluster_queue: str = ""
     stop_policy: str = "None"
+    fair_sharing: FairSharing | None = None
 
 
 class LocalQueue(Object, frozen=True):
@@ -125,15 +135,26 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         preempt_first=spec.flavor_fungibility.when_can_preempt == "MayStopSearch",
         preemption=_preemption(spec.preemption),
         stop=model.Stop(spec.stop_policy),
-        weight=parse("cpu", spec.fair_sharing.weight) if spec.fair_sharing is not None else 1000,  # in thousandths
+        weight=_weight(spec.fair_sharing),
+        by_use=spec.admission_scope is not None and spec.admission_scope.admission_mode == BY_USE,
     )
 
 
 def local_queue(wire: LocalQueue) -> model.LocalQueue:
-    """The LocalQueue as queueing takes it."""
+    """The LocalQueue as queueing takes it. Raises ValueError where its weight cannot be read."""
     meta, spec = wire.metadata, wire.spec
-    stop = model.Stop(spec.stop_policy)
-    return model.LocalQueue(namespace=meta.namespace, name=meta.name, cluster_queue=spec.cluster_queue, stop=stop)
+    return model.LocalQueue(
+        namespace=meta.namespace,
+        name=meta.name,
+        cluster_queue=spec.cluster_queue,
+        stop=model.Stop(spec.stop_policy),
+        weight=_weight(spec.fair_sharing),
+    )
+
+
+def _weight(sharing: FairSharing | None) -> int:
+    """The weight of a queue, in thousandths."""
+    return parse("cpu", sharing.weight) if sharing is not None else 1000
 
 
 def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:

@@ -25,6 +25,7 @@ from queueing.queues.entry import HOLDING, Phase
 from queueing.queues.queues import Queues
 
 INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
+NO_EFFECT: Final = "the admissionScope of the ClusterQueue has no effect: the setting fairUseHalfLifeSeconds is not set"
 LocalName = tuple[str, str]  # (namespace, name)
 _NOBODY: Final[Collection[str]] = frozenset()
 
@@ -111,6 +112,8 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
 
 def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Standing:
     active, reason, message = _activity(queue, known)
+    if active and queue.by_use and queues.rules.use is None:
+        message += f"; {NO_EFFECT}"
     nominal = {
         (flavor.flavor, resource): quota.nominal
         for group in queue.groups

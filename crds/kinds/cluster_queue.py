@@ -11,6 +11,7 @@ from crds.kinds.common import (
     ApiObject,
     Column,
     Definition,
+    FairSharing,
     LabelSelector,
     ObjectName,
     Priority,
@@ -166,11 +167,13 @@ _LIMIT_RULE = (
 )
 
 
-class FairSharing(ApiModel):
-    """How much of the shared capacity this queue should get beside the others."""
+class AdmissionScope(ApiModel):
+    """How the LocalQueues that lead to this queue share it."""
 
-    weight: Quantity = "1"
-    """The share of this queue relative to other queues. 0: it only gets what no other queue wants."""
+    admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
+    """The order of workloads of different LocalQueues. UsageBasedAdmissionFairSharing: the LocalQueue that used the
+    least for its weight comes first, before priority. It needs the setting `fairUseHalfLifeSeconds`.
+    NoAdmissionFairSharing: priority comes first, then time, whichever LocalQueue they are in."""
 
 
 class FairSharingStatus(ApiModel):
@@ -215,6 +218,8 @@ class ClusterQueueSpec(ApiModel):
     """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
     fair_sharing: FairSharing | None = None
     """The share of this queue in what is borrowed."""
+    admission_scope: AdmissionScope | None = None
+    """Whether the LocalQueues that lead to this queue share it by what they used. If absent, they do not."""
 
 
 class ClusterQueueStatus(QueueStatus):

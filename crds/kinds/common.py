@@ -285,6 +285,13 @@ class FlavorUsage(ApiModel):
 FlavorUsages = Annotated[list[FlavorUsage], Field(max_length=256, json_schema_extra=by_key("name"))]
 
 
+class FairSharing(ApiModel):
+    """How much of the shared capacity this queue should get beside the others."""
+
+    weight: Quantity = "1"
+    """The share of this queue relative to other queues. 0: it only gets what no other queue wants."""
+
+
 class QueueStatus(ApiModel):
     """What cluster queues and local queues both report."""
 

@@ -10,6 +10,7 @@ from crds.kinds.common import (
     ApiObject,
     Column,
     Definition,
+    FairSharing,
     ObjectName,
     QueueStatus,
     StopPolicy,
@@ -29,6 +30,9 @@ class LocalQueueSpec(ApiModel):
     """The ClusterQueue that serves this queue."""
     stop_policy: StopPolicy = "None"
     """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
+    fair_sharing: FairSharing | None = None
+    """The share of this queue beside the other local queues of its ClusterQueue, over time. It counts where the
+    ClusterQueue has an admissionScope."""
 
 
 class LocalQueue(ApiObject):

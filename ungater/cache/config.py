@@ -237,7 +237,12 @@ class ConfigEvents:
 
     def set_local_queue(self, wire: LocalQueue) -> None:
         """A LocalQueue is there."""
-        self._queues.set_local_queue(local_queue(wire))
+        try:
+            self._queues.set_local_queue(local_queue(wire))
+        except ValueError as error:
+            # As above: its workloads stay in the queue that was known, or wait until there is one.
+            name = f"{wire.metadata.namespace}/{wire.metadata.name}"
+            log.warning("a LocalQueue cannot be read; what was known of it counts", queue=name, error=error)
 
 
 def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:

@@ -249,6 +249,7 @@ class Reservations:
 
     def admit_reserved(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """What was decided is stored; not of a pod set that its job has no more (a role), which is held for nobody."""
+        self.queues.pass_time(self._clock())
         self.moving.pop(entry.key, None)
         # Held as stored, or it would be held for nobody until a restart.
         if any(admission.pod_set_named(name) is None for name in grant.counts):
@@ -292,6 +293,7 @@ class Reservations:
 
     def forget_assumed(self, entry: WorkloadEntry, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
+        self.queues.pass_time(self._clock())
         # Its job went while the write was on its way; nothing but the engine may still hold something.
         if entry.key not in self.queues.entries:
             self.state.release_workload(entry.key)
@@ -320,6 +322,7 @@ class Reservations:
     def _forget_workload(self, entry: WorkloadEntry) -> bool:
         queued = self.queues.entries.get(entry.key)
         held = queued is not None and queued.phase in HOLDING
+        self.queues.pass_time(self._clock())
         self.queues.remove_workload(self.state, entry.key)
         return held
 
