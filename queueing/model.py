@@ -212,6 +212,11 @@ class Workload(_Struct, frozen=True):
         return self.owner or str(self.key)
 
     @property
+    def part(self) -> str:
+        """The LocalQueue, among all."""
+        return part_of(self.namespace, self.queue)
+
+    @property
     def base(self) -> str:
         """The workload itself, where this is more of its pods."""
         return workload_of(self.key)

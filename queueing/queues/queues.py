@@ -38,7 +38,7 @@ from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
 from queueing.queues.leaving import Leaving
 from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
-from queueing.queues.pending import EquivalenceClass
+from queueing.queues.pending import EquivalenceClass, Place
 from queueing.queues.pending_workloads import Event, PendingWorkloads
 from queueing.queues.quota import Quotas
 from queueing.queues.rotation import Rotation, of_namespace
@@ -57,9 +57,9 @@ class Queues:
         self.quotas = Quotas()
         self.entries: dict[HolderKey, Entry] = {}
         self.config = QueueConfig(self.quotas)
-        self.pending = PendingWorkloads(self.config, self.rules.patience)
-        self.holders = Holders(self.quotas, self.entries)
         self.use = FairUse(self.rules.use)
+        self.pending = PendingWorkloads(self.config, self.rules, self.use)
+        self.holders = Holders(self.quotas, self.entries)
         self.budgets = Budgets()
         self.claims: dict[str, BackfillReservation] = {}
         self.successors: dict[str, Successor] = {}  # of those that leave
@@ -87,6 +87,11 @@ class Queues:
         if old == queue:
             return
         self.quotas.set_queue(queue)
+        line = self.pending.lines.get(queue.name)
+        if line is not None and line.by_use != self.pending.goes_by_use(queue):
+            # Groups are of one LocalQueue or of all of them: everybody leaves, and joins again below.
+            for key in [key for group in line.groups.values() for key in group.members]:
+                self.pending.remove_entry(self.entries[key])
         self.pending.set_line(queue)
         self._mark_queue_changed(queue.name, old.cohort if old else "", queue.cohort)
 
@@ -174,7 +179,7 @@ class Queues:
             self.pending.remove_entry(entry)
             entry.change(workload)
             # It may be in another LocalQueue, which uses what it holds from now on.
-            self._charge_use(entry)
+            self.count_use(entry)
             # Its class may say by now that it is nobody's victim, or no more.
             self.holders.update_protection(entry)
             if workload.key in self.growing:  # what kept it from more pods may be no more part of its wish
@@ -303,10 +308,18 @@ class Queues:
         if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
             less = dict(less or {})
             for one in kept:
-                first = one.option.amounts if one.entry.order < entry.order else {}
+                first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
         return (*self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less), entry.order)
+
+    def place_of(self, entry: Entry) -> Place:
+        """The place of one in its own queue, whether it waits or grows; the least is first.
+
+        Not to be compared with that of one in another queue: scores of two cluster queues say nothing of each other.
+        """
+        line = self.pending.lines.get(entry.queue)
+        return (1, 0.0, entry.order) if line is None else line.place_of(entry.order, entry.workload.part)
 
     def kept_for(self) -> "list[Successor]":
         """The successors for whom something is kept from the one who is looked at."""
@@ -370,16 +383,15 @@ class Queues:
         self.pending.remove_entry(entry)
         self.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
         self.pending.news.leave_party(key)
-        self._charge_use(entry, since)
+        self.count_use(entry, since)
         self._drain(entry)
 
-    def _charge_use(self, entry: Entry, since: float | None = None) -> None:
+    def count_use(self, entry: Entry, since: float | None = None) -> None:
         """Count what one holds as used by its LocalQueue."""
         workload, grant = entry.workload, entry.grant
         if self.rules.use is not None and grant is not None and workload.queue:
-            part = part_of(workload.namespace, workload.queue)
             admitted = entry.phase is Phase.ADMITTED
-            self.use.charge_use(part, workload.key, grant.amounts, admitted=admitted, since=since)
+            self.use.charge_use(workload.part, workload.key, grant.amounts, admitted=admitted, since=since)
 
     def settle_use(self, key: str, now: float) -> None:
         """What one holds is admitted, as it is told: from here on its use counts where use is sampled."""
