@@ -4,6 +4,7 @@ Amounts are integers as in the engine: ``cpu`` in milli-CPU, memory in bytes, ev
 seconds on one clock, the one that `now` is read from; creation times must be on it too (seconds since the epoch do).
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -64,8 +65,8 @@ class _Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Quota(_Struct, frozen=True):
     """Quota of one resource in one flavor.
 
-    ``borrowing``: how much more than nominal may be used (None: no limit). ``lending``: how much of nominal the cohort
-    may use (None: all of it). Both count only where the queue is in a cohort.
+    ``borrowing``: how much more than nominal may be used (None: no limit). ``lending``: how much of nominal the parent
+    may use (None: all of it). Both count only where there is a parent; of a cohort, against all that is below it.
     """
 
     nominal: int
@@ -126,11 +127,12 @@ class Preemption(_Struct, frozen=True):
 class ClusterQueue(_Struct, frozen=True):
     """Quota of flavors and resources, and the rules of its use.
 
-    ``cohort`` "" means none. ``strict``: StrictFIFO, else BestEffortFIFO. ``namespaces``: a label selector over
-    namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor before the next flavor is tried
-    (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt MayStopSearch). ``weight``: share
-    in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads without a queue. ``claims``:
-    workloads that wait long keep room from others. ``by_use``: its LocalQueues take turns by what they used.
+    ``cohort``: its parent in the tree of cohorts, "" means none. ``strict``: StrictFIFO, else BestEffortFIFO.
+    ``namespaces``: a label selector over namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor
+    before the next flavor is tried (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt
+    MayStopSearch). ``weight``: share in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads
+    without a queue. ``claims``: workloads that wait long keep room from others. ``by_use``: its LocalQueues
+    take turns by what they used.
     """
 
     name: str
@@ -146,6 +148,18 @@ class ClusterQueue(_Struct, frozen=True):
     unlimited: bool = False
     claims: bool = True
     by_use: bool = False
+
+
+class Cohort(_Struct, frozen=True):
+    """Quota that a cohort has beside that of its queues, and what it may lend and borrow with all that is below it.
+
+    ``parent`` "" means none. ``weight``: share in fair sharing among the children of its parent, in thousandths.
+    """
+
+    name: str
+    groups: tuple[ResourceGroup, ...] = ()
+    parent: str = ""
+    weight: int = 1000
 
 
 class LocalQueue(_Struct, frozen=True):
@@ -295,7 +309,23 @@ class Order(NamedTuple):
     key: str
 
 
-Rank = tuple[float, bool, Order]  # the share of a queue, whether it borrows, the place of its workload
+# Whether a queue or cohort of weight 0 borrows, and its share: the largest part of what its parent may use that it uses
+# beyond its own, in thousandths, divided by its weight. Of two with weight 0 that borrow the undivided parts count, as
+# Kueue's CompareDRS has it (pkg/cache/scheduler/fair_sharing.go, 0.19.2).
+Share = tuple[bool, float]
+NO_SHARE: Final[Share] = (False, 0.0)
+
+
+class Rank(NamedTuple):
+    """What decides between the workloads of several queues which one goes first; the least is first.
+
+    ``level``: how high up it would borrow what it asks for (`queueing.queues.quota.Quotas.borrowing_level`); with fair
+    sharing 1 if it would. ``share``: of its queue with what it asks for, where sharing is fair.
+    """
+
+    level: int
+    share: Share
+    order: Order
 
 
 def part_of(namespace: str, queue: str) -> str:
@@ -364,6 +394,16 @@ def at_least(one: Amounts, other: Amounts) -> Amounts:
 def usage(requests: Amounts, count: int) -> Amounts:
     """What so many pods take in all, one of ``pods`` each included."""
     return {resource: amount * count for resource, amount in {"pods": 1, **requests}.items()}
+
+
+def quotas_of(groups: Iterable[ResourceGroup]) -> dict[FlavorResource, Quota]:
+    """The quotas of resource groups, by flavor and resource."""
+    return {
+        (flavor.flavor, resource): quota
+        for group in groups
+        for flavor in group.flavors
+        for resource, quota in flavor.resources.items()
+    }
 
 
 def serves(queue: ClusterQueue, labels: dict[str, str]) -> bool:

@@ -12,7 +12,7 @@ Rules
 """
 
 from collections.abc import Collection, Mapping
-from math import isinf
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.reservation_key import Role, role_of
-from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
+from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, quotas_of, serves
 from queueing.queues.entry import HOLDING, Phase
 from queueing.queues.queues import Queues
 
@@ -114,17 +114,13 @@ def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Sta
     active, reason, message = _activity(queue, known)
     if active and queue.by_use and queues.rules.use is None:
         message += f"; {NO_EFFECT}"
-    nominal = {
-        (flavor.flavor, resource): quota.nominal
-        for group in queue.groups
-        for flavor in group.flavors
-        for resource, quota in flavor.resources.items()
-    }
+    nominal = {key: quota.nominal for key, quota in quotas_of(queue.groups).items()}
     share = None
     if queues.rules.fair and queue.cohort:
         found = queues.quotas.share(queue.name)
-        # JSON has no infinity, and the field is an integer of 64 bits.
-        share = INFINITE_SHARE if isinf(found) else round(found)
+        # JSON has no infinity, and the field is an integer of 64 bits. Rounded up as Kueue does (roundedWeightedShare,
+        # 0.19.2), so that 0 says that nothing is borrowed.
+        share = INFINITE_SHARE if found[0] else ceil(found[1])
     return Standing(
         active,
         reason,

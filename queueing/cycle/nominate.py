@@ -338,10 +338,10 @@ class _QueueNominator(msgspec.Struct):
         if made is not None and self._suffices(option) and (placed := promised.put()) is not None:
             return Fits(option, placed, counts)
         if made is None:
-            queue = self.queues.quotas.queues[self.entry.queue]
+            quotas = self.queues.quotas
             self.waits.wait_for(("room", flavor) for flavor in option.rooms)
-            if queue.cohort:
-                self.waits.events["borrow", queue.cohort] = None
+            if quotas.shares(self.entry.queue):
+                self.waits.events["borrow", quotas.pool(self.entry.queue)] = None
             if self.queues.fresh:
                 self.waits.events["placed",] = None  # in the next cycle they may be victims
             return None
@@ -428,7 +428,7 @@ class _QueueNominator(msgspec.Struct):
             case ("room", flavor):
                 return self.queues.holders.by_flavor.get(flavor, 0) > 0
             case ("quota", _, flavor, resource):
-                return any(quotas.used(name, (flavor, resource)) > 0 for name in quotas.members(self.entry.queue))
+                return quotas.anyone_uses(self.entry.queue, (flavor, resource))
         return False  # what an admission brings, not an end
 
 

@@ -14,6 +14,7 @@ Rules
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -29,7 +30,9 @@ from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
 from queueing.queues.usage import FlavorRows, Mask
 
-Importance = tuple[float, int, float, tuple[str, ...]]
+# The share of its queue, the largest first; its priority; how new it is; its unit.
+Importance = tuple[tuple[bool, float], int, float, tuple[str, ...]]
+_LEAST: Final = (True, 0.0)
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -85,7 +88,7 @@ class Candidates(msgspec.Struct, dict=True):
     entry: Entry
     option: FlavorAssignment
     mode: Mode
-    _share: dict[str, float] = msgspec.field(default_factory=dict)
+    _share: dict[str, tuple[bool, float]] = msgspec.field(default_factory=dict)
     _importance: dict[HolderKey, Importance] = msgspec.field(default_factory=dict)
     _borrowers: list[str] | None = None
 
@@ -192,10 +195,11 @@ class Candidates(msgspec.Struct, dict=True):
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
         found = self._importance.get(unit)
         if found is None:
-            share, other = 0.0, self.queues.entry_of_unit(unit)
+            share, other = _LEAST, self.queues.entry_of_unit(unit)
             if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
                 if other.queue not in self._share:
-                    self._share[other.queue] = -self.queues.quotas.share(other.queue)
+                    infinite, ratio = self.queues.quotas.share(other.queue)
+                    self._share[other.queue] = not infinite, -ratio
                 share = self._share[other.queue]
             found = self._importance[unit] = share, other.workload.priority, -other.workload.created, order_of(unit)
         return found

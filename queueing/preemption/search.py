@@ -359,7 +359,7 @@ class _Search:
         left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
         return left._replace(freed=left.freed + devices)
 
-    def _spared(self, unit: HolderKey, given: Held | None) -> tuple[float | tuple[str, ...], ...]:
+    def _spared(self, unit: HolderKey, given: Held | None) -> tuple[float | tuple[bool | float | str, ...], ...]:
         if given is None or not self._rules.by_count:
             return self.candidates.importance(unit)
         wanted = self.option.amounts

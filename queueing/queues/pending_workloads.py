@@ -18,9 +18,10 @@ from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.rotation import Rotation, of_namespace
 
 # What parked groups wait for. ("room", flavor): there may be more of it. ("quota", pool, flavor, resource): some was
-# given back. ("claim", key of its claimant): it keeps room no longer, or other room. ("borrow", cohort): a queue of the
-# cohort borrows what others may take back. ("placed",): something was placed. ("gone",): pods went, of whatever flavor.
-# ("counted",): devices were counted further. A change of queues or flavors wakes all whom it concerns without an event.
+# given back. ("claim", key of its claimant): it keeps room no longer, or other room. ("borrow", pool): a queue of its
+# tree of cohorts borrows what others may take back. ("placed",): something was placed. ("gone",): pods went, of
+# whatever flavor. ("counted",): devices were counted further. A change of queues, cohorts or flavors wakes all whom it
+# concerns without an event.
 Event = tuple[str, ...]
 
 

@@ -8,14 +8,16 @@ Rules
 - Every event may be told twice.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, whole_of, workload_of
 from queueing.model import (
+    NO_SHARE,
     ClusterQueue,
+    Cohort,
     LocalQueue,
     Order,
     PlainFlavor,
@@ -86,6 +88,7 @@ class Queues:
         # Told twice, or only its status changed: waking a whole cohort for that would cost a cycle of looks.
         if old == queue:
             return
+        before = self.quotas.members(queue.name) if old is not None else frozenset()
         self.quotas.set_queue(queue)
         line = self.pending.lines.get(queue.name)
         if line is not None and line.by_use != self.pending.goes_by_use(queue):
@@ -93,14 +96,29 @@ class Queues:
             for key in [key for group in line.groups.values() for key in group.members]:
                 self.pending.remove_entry(self.entries[key])
         self.pending.set_line(queue)
-        self._mark_queue_changed(queue.name, old.cohort if old else "", queue.cohort)
+        self._mark_queue_changed(queue.name, before | self.quotas.members(queue.name))
 
     def remove_cluster_queue(self, name: str) -> None:
         """Forget a ClusterQueue; its workloads stay where they are, those that wait wait for it to come back."""
-        old = self.quotas.queues.get(name)
-        if old is not None:
+        if name in self.quotas.queues:
+            before = self.quotas.members(name)
             self.quotas.remove_queue(name)
-            self._mark_queue_changed(name, old.cohort)
+            self._mark_queue_changed(name, before)
+
+    def set_cohort(self, cohort: Cohort) -> None:
+        """Take in a Cohort, new or changed."""
+        # Status is written to it as to a ClusterQueue, and each write comes back as an event.
+        if self.quotas.cohorts.get(cohort.name) != cohort:
+            before = self.quotas.queues_around(cohort.name)
+            self.quotas.set_cohort(cohort)
+            self._mark_tree_changed(before | self.quotas.queues_around(cohort.name))
+
+    def remove_cohort(self, name: str) -> None:
+        """Forget a Cohort; the queues and cohorts that name it stay together."""
+        if name in self.quotas.cohorts:
+            before = self.quotas.queues_around(name)
+            self.quotas.remove_cohort(name)
+            self._mark_tree_changed(before | self.quotas.queues_around(name))
 
     def set_local_queue(self, queue: LocalQueue) -> None:
         """Take in a LocalQueue, new or changed."""
@@ -145,13 +163,23 @@ class Queues:
         for line in self.pending.lines.values():
             self.pending.move_queue_to_active(line)
 
-    def _mark_queue_changed(self, queue: str, *cohorts: str) -> None:
+    def _mark_queue_changed(self, queue: str, concerned: frozenset[str]) -> None:
         self.changes += 1
-        for name, line in self.pending.lines.items():
-            found = self.quotas.queues.get(name)
-            if name == queue or (found is not None and found.cohort and found.cohort in cohorts):
-                self.pending.move_queue_to_active(line)
+        self._wake_lines({queue, *concerned})
         self._reroute(lambda entry: self.config.cluster_queue(entry.workload) == queue)
+
+    def _mark_tree_changed(self, concerned: frozenset[str]) -> None:
+        """These queues may use more or less than before; what they offer, and who waits where, is as it was."""
+        self._wake_lines(concerned)
+        # Those who want more pods are in no line: they compare these counters.
+        for pool in {self.quotas.pool(name) for name in concerned}:
+            self.pending.pools[pool] = self.pending.pools.get(pool, 0) + 1
+
+    def _wake_lines(self, queues: Collection[str]) -> None:
+        # In the order of all lines, so that equal histories wake in equal order.
+        for name, line in self.pending.lines.items():
+            if name in queues:
+                self.pending.move_queue_to_active(line)
 
     def _reroute(self, concerned: Callable[[Entry], bool]) -> None:
         for entry in self.entries.values():
@@ -296,12 +324,12 @@ class Queues:
     def rank_of_entry(self, entry: Entry, more: Quantities) -> Rank:
         """What decides between the queues' workloads which one goes first, were it given this; the least is first.
 
-        The share of its queue (where that is fair), whether it borrows, its place there. What leaves does not count,
-        and what is kept for successors counts as if those before it in its queue had all of it, and the others nothing.
+        What leaves does not count, and what is kept for successors counts as if those before it in its queue had all of
+        it, and the others nothing.
         """
         queue = entry.queue
         if not self.quotas.shares(queue):
-            return 0.0, False, entry.order
+            return Rank(0, NO_SHARE, entry.order)
         less = self.leaving.amounts.get(queue)
         # Quota that is held for successors counts as used; the workload
         # must not seem to borrow because of successors behind it.
@@ -311,7 +339,8 @@ class Queues:
                 first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
-        return (*self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less), entry.order)
+        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
+        return Rank(level, share, entry.order)
 
     def place_of(self, entry: Entry) -> Place:
         """The place of one in its own queue, whether it waits or grows; the least is first.
@@ -457,13 +486,10 @@ class Queues:
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:
         """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""
         yield ("placed",)
-        queue = self.quotas.queues.get(grant.queue)
-        if (
-            queue is not None
-            and queue.cohort
-            and any(self.quotas.overuse_of_queue(grant.queue, key) > 0 for key in grant.amounts)
+        if self.quotas.shares(grant.queue) and any(
+            self.quotas.overuse_of_queue(grant.queue, key) > 0 for key in grant.amounts
         ):
-            yield ("borrow", queue.cohort)
+            yield ("borrow", self.quotas.pool(grant.queue))
 
     def wish(self, key: str, counts: Mapping[str, int] | None) -> None:
         """An admitted workload wants more pods than it holds; the cycles try. None: it does not any more."""

@@ -133,6 +133,9 @@ def test_shares_where_fair_sharing_is_on():
     submit(queues, make_workload("more"))
     run(state, queues)
     assert body(standing(queues))["fairSharing"] == {"weightedShare": 1000}, "half of what is lent, at half a weight"
+    queues.set_cluster_queue(make_queue("lender", 15, cohort="x"))
+    # 8 of 23, doubled: 695.65. Up, as Kueue's roundedWeightedShare (0.19.2).
+    assert body(standing(queues))["fairSharing"] == {"weightedShare": 696}
 
 
 def activity(queue, *, flavors=("tas",), local=None):
