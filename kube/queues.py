@@ -1,9 +1,10 @@
 """The queue kinds: as they are on the wire, and as queueing takes them."""
 
+from datetime import datetime
 from typing import Any
 
 from engine.preemption.model import Strategy
-from engine.quantity import parse
+from engine.quantity import parse, parse_part
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
 from kube.pods.convert import label_selector, taints, tolerations
 from queueing import model
@@ -150,6 +151,19 @@ def local_queue(wire: LocalQueue) -> model.LocalQueue:
         stop=model.Stop(spec.stop_policy),
         weight=_weight(spec.fair_sharing),
     )
+
+
+def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
+    """What its status says that a LocalQueue used, by resource in the engine's units, and as of when.
+
+    None where it says nothing, or what nobody can read: then nothing is known of it.
+    """
+    try:
+        found = (wire.status or {})["fairSharing"]["admissionFairSharingStatus"]
+        at = datetime.fromisoformat(found["lastUpdate"]).timestamp()
+        return {name: parse_part(name, amount) for name, amount in found["consumedResources"].items()}, at
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
 
 
 def _weight(sharing: FairSharing | None) -> int:

@@ -34,7 +34,9 @@ class Standing(msgspec.Struct):
     """One queue. ``reserved`` and ``used``: amounts by (flavor, resource), of who is reserving and who is admitted.
 
     ``nominal``: what the cluster queue owns; None for a local queue, which owns and borrows nothing. ``share``: the
-    weighted share in thousandths, where fair sharing is on and the queue is in a cohort.
+    weighted share in thousandths, where fair sharing is on and the queue is in a cohort. ``consumed``: what a local
+    queue used over time, by resource as of ``consumed_at``, where its cluster queue goes by that; ``score``: what that
+    and its weight come to.
     """
 
     active: bool = True
@@ -47,6 +49,9 @@ class Standing(msgspec.Struct):
     used: Quantities = msgspec.field(default_factory=dict)
     nominal: Quantities | None = None
     share: int | None = None
+    consumed: dict[str, float] | None = None
+    consumed_at: float = 0.0
+    score: float = 0.0
 
     def count_pending(self) -> None:
         """One more waits."""
@@ -136,7 +141,12 @@ def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -
     active, reason, message = _local_activity(queues, queue, cluster)
     ahead = cluster.get(queue.cluster_queue)
     named = ahead.nominal if ahead is not None and ahead.nominal is not None else {}
-    return Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
+    found = Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
+    line = queues.pending.lines.get(queue.cluster_queue)
+    if line is not None and line.by_use and queue.cluster_queue in queues.quotas.queues:
+        found.consumed, found.score = queues.use.consumed_by(queue.part), queues.use.score_of(queue.part)
+        found.consumed_at = queues.use.updated_at(queue.part)
+    return found
 
 
 def _activity(queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason, str]:
@@ -171,7 +181,7 @@ def _local_activity(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Sta
 
 
 def body(standing: Standing) -> dict[str, Any]:
-    """The ``status`` of a ClusterQueue or LocalQueue, less its condition ``Active``: who writes it knows the time."""
+    """The ``status`` of a ClusterQueue or LocalQueue, less what goes by time: ``Active``, and use over time."""
     return {
         "pendingWorkloads": standing.pending,
         "reservingWorkloads": standing.reserving,

@@ -25,6 +25,7 @@ from queueing.model import Quantities, UseRules
 
 AHEAD: Final = 300.0  # seconds; Kueue's default sampling interval, so that its penalty and our score agree
 DIGITS: Final = 6  # of a score: less is noise of what is stored with nine digits
+LEAST: Final = 0.01  # of an amount that is worth telling: decay alone never ends
 REMEMBERED: Final = 4  # half-lives for which the use of a LocalQueue that was deleted counts, should it be made again
 
 
@@ -204,7 +205,7 @@ class FairUse:
         if history is None:
             return {}
         self._bring_up(history)
-        return {resource: amount for resource, amount in sorted(history.consumed.items()) if amount > 0}
+        return {resource: amount for resource, amount in sorted(history.consumed.items()) if amount >= LEAST}
 
     def updated_at(self, part: str) -> float:
         """As of when `consumed_by` says it, in seconds."""

@@ -79,9 +79,8 @@ class WorkloadEvents:
     def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
         if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
-        # Kueue counts use from Admitted on, which may be long after quota is reserved where checks are slow.
-        if self._core.queues.rules.use is not None and objects.is_true(observed.conditions, ADMITTED):
-            self._core.queues.settle_use(entry.key, self._clock())
+        if objects.is_true(observed.conditions, ADMITTED):
+            self._admissions.settle_use(entry)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.
