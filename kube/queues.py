@@ -1,12 +1,15 @@
 """The queue kinds: as they are on the wire, and as queueing takes them."""
 
+from datetime import datetime
 from typing import Any
 
 from engine.preemption.model import Strategy
-from engine.quantity import parse
+from engine.quantity import parse, parse_part
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
 from kube.pods.convert import label_selector, taints, tolerations
 from queueing import model
+
+BY_USE = "UsageBasedAdmissionFairSharing"  # an admissionMode
 
 
 class ResourceQuota(Struct, frozen=True):
@@ -77,6 +80,12 @@ class FairSharing(Struct, frozen=True):
     weight: Quantity = "1"
 
 
+class AdmissionScope(Struct, frozen=True):
+    """How the LocalQueues of a ClusterQueue share it."""
+
+    admission_mode: str = ""
+
+
 class ClusterQueueSpec(Struct, frozen=True):
     """Quota, order and preemption."""
 
@@ -89,6 +98,7 @@ class ClusterQueueSpec(Struct, frozen=True):
     admission_checks_strategy: AdmissionChecks | None = None
     stop_policy: str = "None"
     fair_sharing: FairSharing | None = None
+    admission_scope: AdmissionScope | None = None
 
 
 class ClusterQueue(Object, frozen=True):
@@ -118,6 +128,7 @@ class LocalQueueSpec(Struct, frozen=True):
 
     cluster_queue: str = ""
     stop_policy: str = "None"
+    fair_sharing: FairSharing | None = None
 
 
 class LocalQueue(Object, frozen=True):
@@ -141,6 +152,7 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         preemption=_preemption(spec.preemption),
         stop=model.Stop(spec.stop_policy),
         weight=_weight(spec.fair_sharing),
+        by_use=spec.admission_scope is not None and spec.admission_scope.admission_mode == BY_USE,
     )
 
 
@@ -156,10 +168,33 @@ def cohort(wire: Cohort) -> model.Cohort:
 
 
 def local_queue(wire: LocalQueue) -> model.LocalQueue:
-    """The LocalQueue as queueing takes it."""
+    """The LocalQueue as queueing takes it. Raises ValueError where its weight cannot be read."""
     meta, spec = wire.metadata, wire.spec
-    stop = model.Stop(spec.stop_policy)
-    return model.LocalQueue(namespace=meta.namespace, name=meta.name, cluster_queue=spec.cluster_queue, stop=stop)
+    return model.LocalQueue(
+        namespace=meta.namespace,
+        name=meta.name,
+        cluster_queue=spec.cluster_queue,
+        stop=model.Stop(spec.stop_policy),
+        weight=_weight(spec.fair_sharing),
+    )
+
+
+def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
+    """What its status says that a LocalQueue used, by resource in the engine's units, and as of when.
+
+    None where it says nothing, or what nobody can read: then nothing is known of it.
+    """
+    try:
+        found = (wire.status or {})["fairSharing"]["admissionFairSharingStatus"]
+        at = datetime.fromisoformat(found["lastUpdate"]).timestamp()
+        return {name: parse_part(name, amount) for name, amount in found["consumedResources"].items()}, at
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _weight(sharing: FairSharing | None) -> int:
+    """The weight of a queue, in thousandths."""
+    return parse("cpu", sharing.weight) if sharing is not None else 1000
 
 
 def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:
@@ -189,11 +224,6 @@ def _group(wire: ResourceGroup) -> model.ResourceGroup:
             for flavor in wire.flavors
         ),
     )
-
-
-def _weight(wire: FairSharing | None) -> int:
-    # In thousandths, as CPU is.
-    return parse("cpu", wire.weight) if wire is not None else 1000
 
 
 def _quota(wire: ResourceQuota) -> model.Quota:

@@ -17,6 +17,7 @@ from engine.cluster.natural_order import NaturalKey, natural
 from engine.model import Amounts, LabelRequirement, PodSet, Taint, Toleration
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.preemption.model import Strategy
+from engine.quantity import in_bytes
 from engine.reservation_key import HolderKey, workload_of
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
@@ -130,7 +131,8 @@ class ClusterQueue(_Struct, frozen=True):
     ``namespaces``: a label selector over namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor
     before the next flavor is tried (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt
     MayStopSearch). ``weight``: share in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads
-    without a queue. ``claims``: workloads that wait long keep room from others.
+    without a queue. ``claims``: workloads that wait long keep room from others. ``by_use``: its LocalQueues
+    take turns by what they used.
     """
 
     name: str
@@ -145,6 +147,7 @@ class ClusterQueue(_Struct, frozen=True):
     weight: int = 1000
     unlimited: bool = False
     claims: bool = True
+    by_use: bool = False
 
 
 class Cohort(_Struct, frozen=True):
@@ -160,12 +163,18 @@ class Cohort(_Struct, frozen=True):
 
 
 class LocalQueue(_Struct, frozen=True):
-    """Where the workloads of one namespace are submitted."""
+    """Where the workloads of one namespace are submitted. ``weight``: its share over time, in thousandths."""
 
     namespace: str
     name: str
     cluster_queue: str
     stop: Stop = Stop.NONE
+    weight: int = 1000
+
+    @property
+    def part(self) -> str:
+        """What tells it from the other LocalQueues of its cluster queue."""
+        return part_of(self.namespace, self.name)
 
 
 class PlainFlavor(_Struct, frozen=True):
@@ -217,6 +226,11 @@ class Workload(_Struct, frozen=True):
         return self.owner or str(self.key)
 
     @property
+    def part(self) -> str:
+        """The LocalQueue, among all."""
+        return part_of(self.namespace, self.queue)
+
+    @property
     def base(self) -> str:
         """The workload itself, where this is more of its pods."""
         return workload_of(self.key)
@@ -239,6 +253,24 @@ class OutsidePod(_Struct, frozen=True):
     created: float = 0.0
 
 
+class UseRules(_Struct, frozen=True):
+    """How use over time is counted, in seconds.
+
+    ``half_life``: use that lies this long back counts half. ``sampling``: how often it is counted, as Kueue does (None:
+    every change counts at once). ``weights``: how much a unit of a resource counts, where that is not as `weight_of`
+    says.
+    """
+
+    half_life: float
+    sampling: float | None = None
+    weights: dict[str, float] = {}
+
+    def weight_of(self, resource: str) -> float:
+        """How much one unit of a resource (a core, a byte, a device) counts."""
+        # Amounts in bytes would drown all others, which is what they do in Kueue 0.19.2 unless their weight is set.
+        return self.weights.get(resource, 0.0 if in_bytes(resource) else 1.0)
+
+
 class Rules(_Struct, frozen=True):
     """What holds for all queues.
 
@@ -247,7 +279,8 @@ class Rules(_Struct, frozen=True):
     share, and victims are taken from those above theirs. ``victims``: which victims are the least, where a queue does
     not say it. ``pods``: pods that no queue admitted may be victims too, where their priority is lower. ``override``:
     who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota. ``leaving``:
-    seconds for which who leaves is believed to do so (`queueing.queues.leaving`); 0: never.
+    seconds for which who leaves is believed to do so (`queueing.queues.leaving`); 0: never. ``use``: how use over time
+    is counted (None: it is not).
     """
 
     patience: float = 300.0
@@ -259,6 +292,7 @@ class Rules(_Struct, frozen=True):
     victims: VictimRules = VictimRules()
     pods: bool = False
     override: bool = False
+    use: UseRules | None = None
 
 
 class Order(NamedTuple):
@@ -292,6 +326,11 @@ class Rank(NamedTuple):
     level: int
     share: Share
     order: Order
+
+
+def part_of(namespace: str, queue: str) -> str:
+    """What tells a LocalQueue from the others of its cluster queue: ``namespace/name``."""
+    return f"{namespace}/{queue}"
 
 
 def order(workload: Workload) -> Order:

@@ -32,6 +32,7 @@ INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue 
 MOST_FLAVORS: Final = 256  # in one status, as the kinds have it: the queues of a large tree may have more
 MOST_RESOURCES: Final = 64
 LENDS: Final = "what is below it can lend and borrow"  # of a cohort of which there is nothing more to tell
+NO_EFFECT: Final = "the admissionScope of the ClusterQueue has no effect: the setting fairUseHalfLifeSeconds is not set"
 LocalName = tuple[str, str]  # (namespace, name)
 _NOBODY: Final[Collection[str]] = frozenset()
 
@@ -41,7 +42,8 @@ class Standing(msgspec.Struct):
 
     ``nominal``: what the cluster queue owns, or the subtree of a cohort; None for a local queue, which owns and borrows
     nothing. ``counted``: of a cohort, what its subtree uses of that. ``share``: the weighted share in thousandths,
-    where fair sharing is on and there is a parent.
+    where fair sharing is on and there is a parent. ``consumed``: what a local queue used over time, by resource as of
+    ``consumed_at``, where its cluster queue goes by that; ``score``: what that and its weight come to.
     """
 
     active: bool = True
@@ -55,6 +57,9 @@ class Standing(msgspec.Struct):
     nominal: Quantities | None = None
     counted: Mapping[FlavorResource, int] | None = None
     share: int | None = None
+    consumed: dict[str, float] | None = None
+    consumed_at: float = 0.0
+    score: float = 0.0
 
     def count_pending(self) -> None:
         """One more waits."""
@@ -167,6 +172,8 @@ def _cohort_activity(node: TreeNode) -> tuple[bool, Reason, str]:
 
 def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Standing:
     active, reason, message = _activity(queues, queue, known)
+    if active and queue.by_use and queues.rules.use is None:
+        message += f"; {NO_EFFECT}"
     nominal = {key: quota.nominal for key, quota in quotas_of(queue.groups).items()}
     return Standing(
         active,
@@ -192,7 +199,12 @@ def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -
     active, reason, message = _local_activity(queues, queue, cluster)
     ahead = cluster.get(queue.cluster_queue)
     named = ahead.nominal if ahead is not None and ahead.nominal is not None else {}
-    return Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
+    found = Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
+    line = queues.pending.lines.get(queue.cluster_queue)
+    if line is not None and line.by_use and queue.cluster_queue in queues.quotas.queues:
+        found.consumed, found.score = queues.use.consumed_by(queue.part), queues.use.score_of(queue.part)
+        found.consumed_at = queues.use.updated_at(queue.part)
+    return found
 
 
 def _activity(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason, str]:
@@ -229,7 +241,7 @@ def _local_activity(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Sta
 
 
 def body(standing: Standing) -> dict[str, Any]:
-    """The ``status`` of a queue or cohort, less its condition ``Active``: who writes it knows the time."""
+    """The ``status`` of a queue or cohort, less what goes by time: its condition ``Active``, and use over time."""
     # The status of a Cohort has no flavorsUsage: the API server would drop it, and it would be written for ever.
     used = {} if standing.counted is not None else {"flavorsUsage": _usages(standing, standing.used)}
     return {

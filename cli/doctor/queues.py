@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterator
 from cli.doctor import cohorts
 from cli.doctor.findings import Finding, error, warning
 from cli.output import some
+from crds.settings import CONFIG_MAP
 from crds.spelling import meant
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, LocalQueue
 from queueing.queues.queues import Queues
-from queueing.status import Standing, standings
+from queueing.status import NO_EFFECT, Standing, standings
 
 GO_ON = """--type merge -p '{"spec":{"stopPolicy":"None"}}'"""
 
@@ -45,6 +46,8 @@ def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) ->
         mend = f"kubectl edit clusterqueue {queue.name}: name a ResourceFlavor that exists; {hint or there}"
         # Active with a missing flavor: it admits by the others, and less than it seems to.
         yield (warning if standing.active else error)(about, _text(standing), mend)
+    elif standing.active and standing.message.endswith(NO_EFFECT):
+        yield warning(about, _text(standing), f"set fairUseHalfLifeSeconds in ConfigMap {CONFIG_MAP}, as 86400 (a day)")
 
 
 def _local(queues: Queues, local: LocalQueue, standing: Standing) -> Finding:

@@ -96,6 +96,15 @@ class AdmissionChecksStrategy(ApiModel):
     """The checks."""
 
 
+class AdmissionScope(ApiModel):
+    """How the LocalQueues that lead to this queue share it."""
+
+    admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
+    """The order of workloads of different LocalQueues. UsageBasedAdmissionFairSharing: the LocalQueue that used the
+    least for its weight comes first, before priority. It needs the setting `fairUseHalfLifeSeconds`.
+    NoAdmissionFairSharing: priority comes first, then time, whichever LocalQueue they are in."""
+
+
 class ClusterQueueSpec(ApiModel):
     """Quota, order and preemption."""
 
@@ -121,6 +130,8 @@ class ClusterQueueSpec(ApiModel):
     """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
     fair_sharing: FairSharingWeight | None = None
     """The share of this queue in what is borrowed."""
+    admission_scope: AdmissionScope | None = None
+    """Whether the LocalQueues that lead to this queue share it by what they used. If absent, they do not."""
 
 
 class ClusterQueueStatus(QueueStatus):

@@ -28,6 +28,7 @@ from queueing.queues.queues import Queues
 from queueing.queues.rotation import of_namespace
 
 DEALLOCATED: Final = 10.0  # seconds in which claims are to be, before anybody is told that they are not
+TURN: Final = 60.0  # seconds after which scores of LocalQueues are compared again, though nothing happened
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
 
 
@@ -168,6 +169,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.waiting.extend(_take_news(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.pending.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
+    if any(line.waits_for_time for line in queues.pending.lines.values()):
+        made.come_back(now + TURN)
     if (next_time := queues.next_change_time()) is not None:
         made.come_back(next_time)
     return made

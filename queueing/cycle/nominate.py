@@ -21,7 +21,7 @@ from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import rollout, successors
-from queueing.cycle.backfill import barring_claim, keeping, open_
+from queueing.cycle.backfill import barring_claim, claims_behind, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
 from queueing.model import Workload, looks_at_pods
@@ -286,7 +286,7 @@ class _QueueNominator(msgspec.Struct):
         queues = self.queues
         # The memo holds for room that everybody sees alike. Here
         # claims behind it are open, or successors keep room from it.
-        if queues.successors or any(claim.order >= self.entry.order for claim in queues.claims.values()):
+        if queues.successors or claims_behind(queues, self.entry):
             found = put(self.state, self.entry.workload.key, option)  # room is open, or closed, that is not to others
             return self._place_over_claims(option, found) if isinstance(found, Refusal) else found
         key = option.request

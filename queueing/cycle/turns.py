@@ -184,7 +184,7 @@ class Growers:
         self.by_rank = limit - self.by_turns
         self.lines: dict[str, list[str]] = {}  # by queue, the first at the end
         # Taken once a cycle: who is refused and wants more still does not have a second turn in the same cycle.
-        for key in sorted(elastic.eager(queues), key=lambda key: queues.entries[key].order, reverse=True):
+        for key in sorted(elastic.eager(queues), key=lambda key: queues.place_of(queues.entries[key]), reverse=True):
             self.lines.setdefault(queues.entries[key].queue, []).append(key)
 
     def __bool__(self) -> bool:
@@ -227,7 +227,7 @@ class Growers:
         return any(
             backfill.may_take(self.queues, first, entry)
             for first in firsts
-            if first.queue != entry.queue or first.order < entry.order
+            if first.queue != entry.queue or self.queues.place_of(first) < self.queues.place_of(entry)
         )
 
     def _first_of_queue(self, queue: str) -> tuple[Rank, str] | None:
@@ -256,7 +256,9 @@ class Growers:
         if head is None:
             return True
         if queue == group.line.queue:
-            return rank.order < head
+            entries = self.queues.entries
+            place = self.queues.place_of(entries[self.lines[queue][-1]])
+            return place < self.queues.place_of(entries[head.key])
         with self.shield(head.key):
             return rank < self.ranks.of_queue(group, self.ranks.of_group(group))
         return True  # that one is put off

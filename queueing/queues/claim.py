@@ -12,10 +12,14 @@ from queueing.queues.flavor_assigner import FlavorAssignment
 
 
 class BackfillLine(NamedTuple):
-    """Those who wait for room to be kept in a flavor; with a ``pool``, they wait for its quota alone."""
+    """Those who wait for room to be kept in a flavor; with a ``pool``, they wait for its quota alone.
+
+    ``part``: their LocalQueue, in a cluster queue where these take turns by use.
+    """
 
     flavor: str
     pool: str = ""
+    part: str = ""
 
 
 class BackfillReservation(msgspec.Struct, eq=False):

@@ -27,19 +27,21 @@ from queueing.model import (
     Workload,
     looks_at_pods,
     order,
+    part_of,
     shape,
 )
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
 from queueing.queues.eviction_order import EvictionOrder
 from queueing.queues.eviction_units import Path, slice_level
+from queueing.queues.fair_use import FairUse
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
 from queueing.queues.leaving import Leaving
 from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
-from queueing.queues.pending import EquivalenceClass
+from queueing.queues.pending import EquivalenceClass, Place
 from queueing.queues.pending_workloads import RING_OPENED, Event, PendingWorkloads
 from queueing.queues.quota import Quotas
 from queueing.queues.rotation import Rotation, of_namespace
@@ -58,7 +60,8 @@ class Queues:
         self.quotas = Quotas()
         self.entries: dict[HolderKey, Entry] = {}
         self.config = QueueConfig(self.quotas)
-        self.pending = PendingWorkloads(self.config, self.rules.patience)
+        self.use = FairUse(self.rules.use)
+        self.pending = PendingWorkloads(self.config, self.rules, self.use)
         self.holders = Holders(self.quotas, self.entries)
         self.budgets = Budgets()
         self.eviction_order = EvictionOrder()
@@ -89,6 +92,11 @@ class Queues:
             return
         before = self.quotas.members(queue.name) if old is not None else frozenset()
         self.quotas.set_queue(queue)
+        line = self.pending.lines.get(queue.name)
+        if line is not None and line.by_use != self.pending.goes_by_use(queue):
+            # Groups are of one LocalQueue or of all of them: everybody leaves, and joins again below.
+            for key in [key for group in line.groups.values() for key in group.members]:
+                self.pending.remove_entry(self.entries[key])
         self.pending.set_line(queue)
         self._mark_queue_changed(queue.name, before | self.quotas.members(queue.name))
 
@@ -119,11 +127,13 @@ class Queues:
         key = queue.namespace, queue.name
         if self.config.local.get(key) != queue:
             self.config.local[key] = queue
+            self.use.set_weight(queue.part, queue.weight)
             self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == key)
 
     def remove_local_queue(self, namespace: str, name: str) -> None:
         """Forget a LocalQueue."""
         if self.config.local.pop((namespace, name), None) is not None:
+            self.use.forget_part(part_of(namespace, name))
             self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == (namespace, name))
 
     def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
@@ -188,6 +198,7 @@ class Queues:
         One that holds something keeps it, and its new wish counts when it waits again (`queueing.cycle.elastic`
         resizes). ``since``: when a new one began to wait, where that was before ``now``.
         """
+        self.pass_time(now)
         entry = self.entries.get(workload.key)
         if entry is None:
             entry = self.entries[workload.key] = Entry(
@@ -202,6 +213,8 @@ class Queues:
             rights = before.priority, before.queue, shape_before
             if rights != (workload.priority, workload.queue, entry.shape):
                 self._forget_evictions(workload.base)
+            # It may be in another LocalQueue, which uses what it holds from now on.
+            self.count_use(entry)
             # Its class may say by now that it is nobody's victim, or no more.
             self.holders.update_protection(entry)
             self._update_owner(entry, before)
@@ -230,8 +243,13 @@ class Queues:
         if entry is not None and entry.phase not in HOLDING:
             self.pending.delay_entry(entry, until)
 
+    def pass_time(self, now: float) -> None:
+        """It is so late, for use over time: said before anything is granted or released."""
+        self.use.advance_to(now)
+
     def wake_due(self, now: float) -> None:
         """Those whose time has come wait again."""
+        self.pass_time(now)
         self.pending.wake_due(self.entries, now)
         # A possible victim is back: whoever waits for room in its flavors may find a plan.
         for key in [key for key, until in self.spared.items() if until <= now]:
@@ -353,11 +371,19 @@ class Queues:
         if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
             less = dict(less or {})
             for one in kept:
-                first = one.option.amounts if one.entry.order < entry.order else {}
+                first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
         level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
         return Rank(level, share, entry.order)
+
+    def place_of(self, entry: Entry) -> Place:
+        """The place of one in its own queue, whether it waits or grows; the least is first.
+
+        Not to be compared with that of one in another queue: scores of two cluster queues say nothing of each other.
+        """
+        line = self.pending.lines.get(entry.queue)
+        return (1, 0.0, entry.order) if line is None else line.place_of(entry.order, entry.workload.part)
 
     def kept_for(self) -> "list[Successor]":
         """The successors for whom something is kept from the one who is looked at."""
@@ -408,19 +434,33 @@ class Queues:
         parts: Mapping[HolderKey, tuple[Path, ...]] | None = None,
         stored: bool = False,
         waits: bool = False,
+        since: float | None = None,
     ) -> None:
         """Hold quota and slots for a workload; ``nominated``: the victims that have to go first.
 
         ``parts``: by victim the domains in which it loses its slices, where it does not lose all. ``stored``: the
         assignments come from the API server. ``waits``: it is nominated also where no victim is left, until the next
-        cycle admits it.
+        cycle admits it. ``since``: it is taken in after a restart, and holds this since then.
         """
         entry = self.entries[key]
         # Out of its line before it holds anything: no look may find it there with a grant.
         self.pending.remove_entry(entry)
         self.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
         self.pending.news.leave_party(key)
+        self.count_use(entry, since)
         self._drain(entry)
+
+    def count_use(self, entry: Entry, since: float | None = None) -> None:
+        """Count what one holds as used by its LocalQueue."""
+        workload, grant = entry.workload, entry.grant
+        if self.rules.use is not None and grant is not None and workload.queue:
+            admitted = entry.phase is Phase.ADMITTED
+            self.use.charge_use(workload.part, workload.key, grant.amounts, admitted=admitted, since=since)
+
+    def settle_use(self, key: str, now: float) -> None:
+        """What one holds is admitted, as it is told: from here on its use counts where use is sampled."""
+        self.pass_time(now)
+        self.use.settle_use(key)
 
     def restore_workload(
         self,
@@ -432,16 +472,18 @@ class Queues:
         nominated: Iterable[HolderKey] = (),
         parts: Mapping[HolderKey, tuple[Path, ...]] | None = None,
         waits: bool = False,
+        since: float | None = None,
     ) -> None:
         """After a restart: what the API server says a workload holds. Never fails, whatever the quotas are now.
 
-        Restore those that are admitted before those that are nominated (``waits``), or their victims are not known.
+        ``since``: when it began to hold this, for what its LocalQueue used. Restore those that are admitted before
+        those that are nominated (``waits``), or their victims are not known.
         """
         self.submit(workload, now)
         entry = self.entries[workload.key]
         if entry.grant == grant:
             return
-        self.grant(state, workload.base, grant, nominated=nominated, parts=parts, stored=True, waits=waits)
+        self.grant(state, workload.base, grant, nominated=nominated, parts=parts, stored=True, waits=waits, since=since)
 
     def release_workload(self, state: ClusterState, key: str) -> bool:
         """Give back quota and slots: its pods are gone, or its admission was never stored. True where it held any.
@@ -452,6 +494,7 @@ class Queues:
         self.end_growth(state, key)
         self.leaving.workload_gone(key)
         grant = self.holders.release_workload(state, key)
+        self.use.release_use(key)
         if grant is None:
             return False
         self.drains.discard(key)
@@ -463,6 +506,7 @@ class Queues:
         """Hold nothing more for pods that an admitted workload was to get; returns what was held."""
         grant = self.holders.release_workload(state, ReservationKey.for_growth(key))
         self.entries.pop(ReservationKey.for_growth(key), None)
+        self.use.release_use(ReservationKey.for_growth(key))
         if grant is not None:
             self.gave_back(state, grant)
         return grant
@@ -508,6 +552,7 @@ class Queues:
 
     def release_and_requeue(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
+        self.pass_time(now)
         self.release_workload(state, key)
         entry = self.entries.get(key)
         if entry is None or entry.phase in HOLDING:

@@ -1370,6 +1370,7 @@ class _Maker:
         return {
             "clusterQueue": dice.one(QUEUE, self.near(resources.CLUSTER_QUEUES), "nosuch"),
             "stopPolicy": dice.one("None", "Hold", "HoldAndDrain"),
+            **({"fairSharing": {"weight": self.stored_quantity()}} if dice.maybe(0.2) else {}),
         }
 
     def priority_class(self):

@@ -343,6 +343,8 @@ class Cache:
 
         ``pods_of`` must answer already. What is listed and what ``stores`` answer must stay the same until the end.
         """
+        # What was used over time goes by when it was stored, and by when each workload began to hold what it holds.
+        self.reservations.pass_time()
         # Before everything else: jobs ask for levels by the names of flavors, and nodes are counted by them.
         yield from self._each("flavor", sorted(flavors, key=objects.key), self.config.read_flavor)
         yield from self._each("namespace", namespaces, self.config.set_namespace)

@@ -8,7 +8,8 @@ from kube import objects
 from kube.informer import Event
 from kube.pods import convert
 from kube.pods.exclusive import Additions
-from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor
+from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor, stored_use
+from queueing.model import part_of
 from ungater.cache.core import Core
 from ungater.model.class_rules import ClassRule, ClassRules
 from ungater.model.job_view import JobView, PodSetView
@@ -261,7 +262,15 @@ class ConfigEvents:
 
     def set_local_queue(self, wire: LocalQueue) -> None:
         """A LocalQueue is there."""
-        self._queues.set_local_queue(local_queue(wire))
+        try:
+            self._queues.set_local_queue(local_queue(wire))
+        except ValueError as error:
+            # As above: its workloads stay in the queue that was known, or wait until there is one.
+            name = f"{wire.metadata.namespace}/{wire.metadata.name}"
+            log.warning("a LocalQueue cannot be read; what was known of it counts", queue=name, error=error)
+        # At a start alone: later on the status is what was written here, and what is known is newer.
+        if not self._core.live and (used := stored_use(wire)) is not None:
+            self._queues.use.restore_use(part_of(wire.metadata.namespace, wire.metadata.name), *used)
 
 
 def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:

@@ -194,6 +194,11 @@ def a_cluster_queue_without_quota():
 
 
 @case
+def a_cluster_queue_with_a_scope_that_the_settings_give_no_half_life():
+    return active(led(by_use=True))
+
+
+@case
 def a_local_queue_that_leads_nowhere():
     return active(led(cluster="gone"), local=True)
 

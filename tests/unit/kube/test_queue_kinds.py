@@ -55,6 +55,7 @@ def test_every_rule_is_taken_over():
             },
             stopPolicy="HoldAndDrain",
             fairSharing={"weight": "500m"},
+            admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},
         )
     )
     assert (found.strict, found.borrow_first, found.preempt_first) == (True, False, True)
@@ -67,7 +68,13 @@ def test_every_rule_is_taken_over():
         strategy=Strategy.INCREMENTAL_MINIMAL,
         alpha=0.25,
     )
-    assert (found.stop, found.weight) == (Stop.DRAIN, 500)
+    assert (found.stop, found.weight, found.by_use) == (Stop.DRAIN, 500, True)
+
+
+@pytest.mark.parametrize("mode", ["NoAdmissionFairSharing", "", "Unknown"])
+def test_only_one_mode_of_an_admission_scope_has_local_queues_take_turns_by_use(mode):
+    assert not queues.cluster_queue(cluster_queue(admissionScope={"admissionMode": mode})).by_use
+    assert not queues.cluster_queue(cluster_queue(admissionScope=None)).by_use
 
 
 def test_a_quantity_that_is_none_is_named():
@@ -83,6 +90,15 @@ def test_a_local_queue_knows_its_namespace_and_whether_it_is_stopped():
     wire = {"metadata": {"namespace": "ns", "name": "lq"}, "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}
     found = queues.local_queue(read(wire, queues.LocalQueue))
     assert (found.namespace, found.name, found.cluster_queue, found.stop) == ("ns", "lq", "cq", Stop.HOLD)
+    assert (found.weight, found.part) == (1000, "ns/lq")
+
+
+def test_the_weight_of_a_local_queue_is_in_thousandths():
+    wire = {"metadata": {"namespace": "ns", "name": "lq"}, "spec": {"fairSharing": {"weight": "1500m"}}}
+    assert queues.local_queue(read(wire, queues.LocalQueue)).weight == 1500
+    wire["spec"]["fairSharing"]["weight"] = "much"
+    with pytest.raises(ValueError, match="'much' is not a quantity"):
+        queues.local_queue(read(wire, queues.LocalQueue))
 
 
 def test_a_flavor_with_a_topology_is_the_engines():

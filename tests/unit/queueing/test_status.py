@@ -15,10 +15,11 @@ from queueing.model import (
     ResourceGroup,
     Rules,
     Stop,
+    UseRules,
 )
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.held import Held
-from queueing.status import INFINITE_SHARE, body, standings
+from queueing.status import INFINITE_SHARE, NO_EFFECT, body, standings
 
 
 def standing(queues, name="q", state=None, **more):
@@ -188,3 +189,11 @@ def test_a_local_queue_whose_cluster_queue_is_missing_or_does_not_serve_it():
     assert cluster[0]
     text = "the namespaceSelector of ClusterQueue q does not select namespace ns"
     assert local == (False, Reason.NAMESPACE_NOT_SELECTED, text)
+
+
+def test_a_scope_without_a_half_life_is_told_where_the_queue_is_active():
+    scoped = make_queue("q", by_use=True)
+    assert standing(make_queues(scoped)).message == f"can admit workloads; {NO_EFFECT}"
+    assert standing(make_queues(make_queue("q", by_use=True, stop=Stop.HOLD))).message.endswith("nothing is admitted")
+    rules = Rules(use=UseRules(half_life=600.0))
+    assert standing(make_queues(scoped, rules=rules)).message == "can admit workloads"

@@ -28,7 +28,7 @@ from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules
-from ungater.model.conditions import QUOTA_RESERVED, moment
+from ungater.model.conditions import QUOTA_RESERVED, moment, true_since
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
@@ -226,13 +226,26 @@ class Reservations:
         self.queues.quotas.mark_leaving(entry.key, leaving=False)
         self.queues.holders.evicting.pop(entry.key, None)
 
+    # --- use over time ---------------------------------------------------------------------------------------------
+
+    def pass_time(self) -> None:
+        """Whatever is held or given back next, is so from now on."""
+        self.queues.pass_time(self._clock())
+
+    def settle_use(self, entry: WorkloadEntry) -> None:
+        """Its Workload says that it is admitted, which may be long after quota was reserved, where checks are slow."""
+        self.queues.settle_use(entry.key, self._clock())
+
     # --- holding ---------------------------------------------------------------------------------------------------
 
-    def restore_admission(self, entry: WorkloadEntry, admission: Admission, workload: model.Workload) -> None:
-        """Hold exactly what the API server says that is admitted."""
-        queues = self.queues
+    def restore_admission(
+        self, entry: WorkloadEntry, admission: Admission, workload: model.Workload, *, starting: bool
+    ) -> None:
+        """Hold exactly what the API server says that is admitted; ``starting``: at the start of a controller."""
+        now = self._clock()
+        since = (_holds_since(entry) or now) if starting else None
         grant = self.grant_of(entry, admission)
-        queues.restore_workload(self.state, workload, grant, self._clock())
+        self.queues.restore_workload(self.state, workload, grant, now, since=since)
         self._keep_packed(entry, admission, grant)
 
     def nominate(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
@@ -272,6 +285,7 @@ class Reservations:
 
     def admit_reserved(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """What was decided is stored; not of a pod set that its job has no more (a role), which is held for nobody."""
+        self.pass_time()
         self.moving.pop(entry.key, None)
         # Held as stored, or it would be held for nobody until a restart.
         if any(admission.pod_set_named(name) is None for name in grant.counts):
@@ -315,6 +329,7 @@ class Reservations:
 
     def forget_assumed(self, entry: WorkloadEntry, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
+        self.pass_time()
         # Its job went while the write was on its way; nothing but the engine may still hold something.
         if entry.key not in self.queues.entries:
             self.state.release_workload(entry.key)
@@ -343,6 +358,7 @@ class Reservations:
     def _forget_workload(self, entry: WorkloadEntry) -> bool:
         queued = self.queues.entries.get(entry.key)
         held = queued is not None and queued.phase in HOLDING
+        self.pass_time()
         self.queues.remove_workload(self.state, entry.key)
         return held
 
@@ -402,3 +418,8 @@ def _waits_since(entry: WorkloadEntry) -> float | None:
     """Since when it is stored that a job waits: a restart makes nobody wait for its claim from the start."""
     found = condition(entry.observed.conditions, QUOTA_RESERVED) if entry.observed is not None else None
     return moment(found.last_transition_time) if found is not None and found.status == "False" else None
+
+
+def _holds_since(entry: WorkloadEntry) -> float | None:
+    """Since when a job holds quota, as it is stored; None where it is not."""
+    return true_since(entry.observed.conditions, QUOTA_RESERVED) if entry.observed is not None else None

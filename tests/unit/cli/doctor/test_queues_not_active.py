@@ -57,3 +57,13 @@ def test_a_namespace_that_its_cluster_queue_does_not_select():
     assert (weight, about) == ("error", "LocalQueue team/a")
     assert "does not select namespace team" in message
     assert mend == "kubectl edit clusterqueue gpu: have spec.namespaceSelector select team"
+
+
+def test_a_scope_that_the_settings_give_no_half_life_is_a_warning():
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    ((weight, about, message, mend),) = said([cluster("gpu", admissionScope=scope)], [local("a", "gpu")])
+    assert (weight, about) == ("warning", "ClusterQueue gpu")
+    assert message.endswith(
+        "the admissionScope of the ClusterQueue has no effect: the setting fairUseHalfLifeSeconds is not set"
+    )
+    assert mend == "set fairUseHalfLifeSeconds in ConfigMap topogate-config, as 86400 (a day)"
