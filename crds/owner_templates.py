@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 class OwnerKind(NamedTuple):
-    """A kind of owner. ``rolls``: a changed template replaces pods that run."""
+    """A kind of owner. ``rolls``: a changed template replaces pods that run. ``queues``: what it makes can wait."""
 
     group: str
     kind: str
@@ -49,6 +49,7 @@ class OwnerKind(NamedTuple):
     version: str
     places: tuple[Place, ...]
     rolls: bool = False
+    queues: bool = True
 
 
 def _ray(*path: str) -> tuple[Place, ...]:
@@ -82,13 +83,14 @@ OWNERS: Final = (
     OwnerKind("kubeflow.org", "MPIJob", "mpijobs", "v2beta1", _REPLICAS),
     OwnerKind("sparkoperator.k8s.io", "SparkApplication", "sparkapplications", "v1beta2", _SPARK, rolls=True),
     OwnerKind("workload.codeflare.dev", "AppWrapper", "appwrappers", "v1beta2", _WRAPPED),
-    OwnerKind("trainer.kubeflow.org", "TrainJob", "trainjobs", "v1alpha1", _TRAIN),
+    # Trainer 2.2.1 (jobset plugin, Build) resumes a JobSet that its TrainJob has not suspended, however often.
+    OwnerKind("trainer.kubeflow.org", "TrainJob", "trainjobs", "v1alpha1", _TRAIN, queues=False),
 )
 
 
-def labels_for_pods(keys: Keys) -> tuple[str, ...]:
+def labels_for_pods(kind: OwnerKind, keys: Keys) -> tuple[str, ...]:
     """Labels on an owner that its pods get."""
-    return keys.queue_name, keys.priority_class, keys.max_execution
+    return (*((keys.queue_name,) if kind.queues else ()), keys.priority_class, keys.max_execution)
 
 
 def annotations_for_pods(keys: Keys) -> tuple[str, ...]:

@@ -135,14 +135,13 @@ def bad_wishes(annotations: Mapping[str, str], path: str) -> Iterator[BadWish]:
         yield BadWish(field, resources, text)
 
 
-def contradicting_wishes(job: Mapping[str, str], template: Mapping[str, str]) -> Iterator[BadWish]:
-    """Wishes that a Job and its pod template both name, and differently."""
+def contradicting_wishes(
+    job: Mapping[str, str], template: Mapping[str, str], path: str = TEMPLATE_PATH
+) -> Iterator[BadWish]:
+    """Wishes that a Job and its pod template, whose annotations stand at ``path``, both name, and differently."""
     for key in WISHES:
         if key in job and key in template and job[key] != template[key]:
-            text = (
-                f'{JOB_PATH}[{key}]: "{job[key]}" contradicts {TEMPLATE_PATH}[{key}]: "{template[key]}": keep one of '
-                "the two"
-            )
+            text = f'{JOB_PATH}[{key}]: "{job[key]}" contradicts {path}[{key}]: "{template[key]}": keep one of the two'
             yield BadWish(f"{JOB_PATH}[{key}]", job[key], text)
 
 

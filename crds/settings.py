@@ -126,7 +126,7 @@ class Settings(BaseModel):
     permissions allow it."""
 
     webhook_port: Port = 9443
-    """The TLS port of /mutate-job, /mutate-jobset, /mutate-pod, /healthz and /readyz."""
+    """The TLS port of /mutate-job, /mutate-jobset, /mutate-pod, /mutate-owner, /healthz and /readyz."""
     webhook_url: str = ""
     """The URL at which the API server reaches a webhook outside of the cluster. If empty, it uses the Service."""
     webhook_service: DnsLabel = "topogate-webhook"

@@ -30,17 +30,87 @@ def trim(warnings: Iterator[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def on_queue(job: ReviewedJob, keys: Keys, route: QueueRoute | None, *, known: bool) -> Iterator[str]:
-    """Warnings about the queue: it may be made or opened later, so nothing is refused. ``known``: they were listed."""
+def on_queue(
+    job: ReviewedJob | ReviewedPod, keys: Keys, route: QueueRoute | None, waits: str, *, known: bool
+) -> Iterator[str]:
+    """Warnings about the queue: it may be made or opened later, so nothing is refused. ``known``: they were listed.
+
+    ``waits``: who waits how, as "the Job waits, suspended".
+    """
     queue, path = queue_of(job, keys), queue_path(keys)
     if not queue or not known:
         return
     if route is None:
         namespace = job.metadata.namespace if job.metadata is not None else None
         where = f"namespace {namespace}" if namespace else "its namespace"
-        yield f'{path}: "{queue}": {where} has no such LocalQueue: the Job waits, suspended, until it has'
+        yield f'{path}: "{queue}": {where} has no such LocalQueue: {waits} until it has'
     elif route.trouble:
-        yield f'{path}: "{queue}": {route.trouble}: the Job waits, suspended, until that changes'
+        yield f'{path}: "{queue}": {route.trouble}: {waits} until that changes'
+
+
+def on_other_label(path: str, found: str, now: str, kind: str) -> str:
+    """A template names something else than its owner, which counts."""
+    return f'{path}: "{found}" is replaced by "{now}", which the {kind} has'
+
+
+def on_no_template(path: str, kind: str) -> str:
+    """What an owner says, which has nothing that pods are made of."""
+    return f"{path} has no effect: this {kind} has no pod template"
+
+
+def on_no_request(path: str, keys: Keys) -> str:
+    """What an owner says of pods that are not ours."""
+    return (
+        f"{path} has no effect on pods without a queue or a topology request: add the label {keys.queue_name}, or an "
+        f'annotation such as {keys.unconstrained}: "true"'
+    )
+
+
+def on_gone_copy(path: str, kind: str) -> str:
+    """What an owner says no more goes from its templates too."""
+    return f"{path} was removed, and its copies in the {kind} with it: set it on the pod template to keep it there"
+
+
+def on_changed_template(kind: str, *, rolls: bool) -> str:
+    """An update of an owner changes what its pods are made of."""
+    if rolls:
+        return f"the template of the {kind} changes with its labels and annotations: pods that run are replaced"
+    return (
+        f"the template of the {kind} changes with its labels and annotations: pods that run keep what they have; to "
+        f"change them, delete the {kind} and create it again"
+    )
+
+
+def on_unqueued_kind(kind: str, keys: Keys) -> str:
+    """A queue on an owner whose controller resumes what a queue would have wait."""
+    return (
+        f"{queue_path(keys)} has no effect on a {kind}: its controller resumes what a queue suspends, so its pods run "
+        "outside of any queue: use a JobSet, or another kind, to queue them"
+    )
+
+
+def on_suspended(path: str, kind: str) -> str:
+    """An owner that was written for a queue that resumes it."""
+    return (
+        f"{path}: a {kind} in a queue is not suspended here, and nobody resumes it: its pods wait behind the gate "
+        "instead: remove this field"
+    )
+
+
+# How long AppWrapper 1.2.2 waits for pods to be there, and to be ready, before it starts everything again.
+_GRACE = "workload.codeflare.dev.appwrapper/"
+_GRACES = (f"{_GRACE}admissionGracePeriodDuration", f"{_GRACE}warmupGracePeriodDuration")
+
+
+def on_impatience(kind: str, owner: ReviewedPod, keys: Keys) -> Iterator[str]:
+    """A queue may take longer than the owner's controller waits."""
+    if kind == "AppWrapper" and queue_of(owner, keys):
+        for key in _GRACES:
+            if key not in annotations_of(owner.metadata):
+                yield (
+                    f"{JOB_PATH}[{key}]: an AppWrapper starts again what is not ready within minutes: set it to how "
+                    "long its pods may wait in the queue (24h at most)"
+                )
 
 
 def on_left_queue(old: ReviewedJob, job: ReviewedJob, keys: Keys, kind: str) -> Iterator[str]:

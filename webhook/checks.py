@@ -74,9 +74,9 @@ def check_pod_set(template: ReviewedPod, keys: Keys, path: str, allowed: str) ->
 
 def check_group(pod: ReviewedPod, keys: Keys) -> Iterator[Problem]:
     """What is wrong with a pod that no Job owns: a queue has a name, and a total is a number."""
-    queue, path = labels_of(pod.metadata).get(keys.queue_name), queue_path(keys)
-    if queue is not None and not _NAME.match(queue):
-        yield Problem(INVALID, f'{path}: Invalid value: "{queue}": {_QUEUE_NAME}')
+    queue = labels_of(pod.metadata).get(keys.queue_name)
+    if queue is not None:
+        yield from check_queue_name(queue, keys)
     total = annotations_of(pod.metadata).get(keys.pod_group_total)
     if total is not None and pods_in_all(total) is None:
         at = f"metadata.annotations[{keys.pod_group_total}]"
@@ -131,17 +131,20 @@ def queue_path(keys: Keys) -> str:
     return f"metadata.labels[{keys.queue_name}]"
 
 
+def check_queue_name(queue: str, keys: Keys) -> Iterator[Problem]:
+    """A queue's name is one that an object can have."""
+    if not _NAME.match(queue):
+        yield Problem(INVALID, f'{queue_path(keys)}: Invalid value: "{queue}": {_QUEUE_NAME}')
+
+
 def check_queue(job: ReviewedJob, old: ReviewedJob | None, keys: Keys) -> Iterator[Problem]:
     """A queue's name is one that an object can have. ``old``: what an update found.
 
     It changes only between two states of suspension: the pod template, which then gets the gate, cannot change else.
     """
     queue, path = queue_of(job, keys), queue_path(keys)
-    if queue and not _NAME.match(queue):
-        yield Problem(
-            INVALID,
-            f'{path}: Invalid value: "{queue}": {_QUEUE_NAME}',
-        )
+    if queue:
+        yield from check_queue_name(queue, keys)
     if old is not None and queue != queue_of(old, keys) and not (is_suspended(old) and is_suspended(job)):
         yield Problem(
             INVALID,

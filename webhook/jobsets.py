@@ -280,7 +280,8 @@ def _pointer(at: int) -> str:
 
 
 def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> Iterator[str]:
-    yield from advice.on_queue(head, rules.keys, route_of(head, rules), known=rules.flavors is not None)
+    known = rules.flavors is not None
+    yield from advice.on_queue(head, rules.keys, route_of(head, rules), "the Job waits, suspended,", known=known)
     for part in parts:
         if part.request is not None:
             yield from advice.on_level(

@@ -5,11 +5,13 @@ the limits too, or nearly so. The controller judges all of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
+from crds.owner_templates import OWNERS, Json, dotted_path, places_in
 from kube.objects import PodTemplate, Struct
 from kube.pods.limits import over_limits
 from webhook.checks import INVALID, Problem
@@ -77,6 +79,27 @@ def of_review(kind: str, body: bytes) -> tuple[Problem, ...]:
         return of_object(kind, _decode_review(body).request.object)
     except (msgspec.DecodeError, RecursionError):
         return ()
+
+
+def of_owner(body: bytes) -> tuple[Problem, ...]:
+    """The limits that the pod templates of a reviewed owner (`crds.owner_templates`) do not keep."""
+    try:
+        return of_templates(msgspec.json.decode(_decode_review(body).request.object, type=dict))
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+
+
+def of_templates(owner: Json) -> tuple[Problem, ...]:
+    """The same of an owner that is read already. What cannot be read is refused by others."""
+    kinds = [one for one in OWNERS if one.kind == owner.get("kind")]
+    places = {place for one in kinds for place in one.places if place.form == "template"}
+    problems: list[Problem] = []
+    for pointer, body in (found for place in sorted(places) for found in places_in(owner, place)):
+        with suppress(msgspec.ValidationError, RecursionError):
+            template = msgspec.convert(body, PodTemplate)
+            found = over_limits(template, f"{dotted_path(pointer)}.")
+            problems += (Problem(INVALID, one.message) for one in islice(found, MOST_TOLD - len(problems)))
+    return tuple(problems)
 
 
 def of_object(kind: str, body: bytes | msgspec.Raw) -> tuple[Problem, ...]:

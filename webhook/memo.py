@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from crds.constants import GROUP, Keys
+from crds.owner_templates import Json
 from webhook.checks import Problem
+from webhook.handed_down import decide_owner
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import CREATE, Decision, MutationRules, mutate_job, mutate_pod
 from webhook.objects import (
@@ -87,6 +89,12 @@ class DecisionMemo(Generic[T]):
     ) -> T:
         """What `jobsets.mutate_jobset` decides. Few are made, and hardly two alike: nothing is kept."""
         return self._finish(mutate_jobset(jobset, self.rules, operation, old, beyond))
+
+    def on_owner(
+        self, owner: Json, operation: str = CREATE, old: Json | None = None, beyond: Sequence[Problem] = ()
+    ) -> T:
+        """What `handed_down.decide_owner` decides. Few are made, and hardly two alike: nothing is kept."""
+        return self._finish(decide_owner(owner, self.rules, operation, old, beyond))
 
     def _keep_decision(self, key: PodKey | JobKey, made: T) -> T:
         if len(self._kept) >= MAX_ENTRIES:

@@ -1,6 +1,6 @@
 """The webhook's metrics: plain counters on the hot path, turned into series only when somebody asks.
 
-About 85 series: four paths, five verdicts, twelve buckets.
+About 105 series: five paths, five verdicts, twelve buckets.
 """
 
 from bisect import bisect_left

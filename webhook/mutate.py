@@ -20,13 +20,14 @@ Rules
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from crds.constants import JOB_CONTROLLER, Keys
 from crds.levels import NO_NAMES, LevelNames, check_level, with_label_keys
 from crds.native_groups import JOB_SCHEDULING, agreed
+from crds.owner_templates import escape_key
 from crds.request import (
     JOB_PATH,
     TEMPLATE_PATH,
@@ -79,7 +80,7 @@ class Add(msgspec.Struct, frozen=True, gc=False, tag_field="op", tag="add"):
     """One operation of a JSON Patch; we only ever add."""
 
     path: str
-    value: str | bool | list[Gate] | Gate | dict[str, str] | dict[str, dict[str, str]]
+    value: str | bool | list[Gate] | Gate | dict[str, Any] | list[dict[str, Any]]
 
 
 class Decision(NamedTuple):
@@ -256,7 +257,7 @@ def _admit_job(
     elif patch and not (is_suspended(old) and is_suspended(job)):
         return Decision(warnings=advice.trim(iter((advice.on_late_request(request.field, "Job"),))))
     warnings = chain(
-        advice.on_queue(job, keys, route_of(job, rules), known=rules.flavors is not None),
+        advice.on_queue(job, keys, route_of(job, rules), "the Job waits, suspended,", known=rules.flavors is not None),
         advice.on_counts(job, with_label_keys(request, names_for(rules, job))),
         advice.on_level(
             with_label_keys(request, names_for(rules, job)), offered(rules, job), unchecked=rules.flavors is None
@@ -342,8 +343,7 @@ def stamp(  # noqa: PLR0917
         else:
             # One by one: an add of the whole map would replace what is in it.
             for name, text in missing.items():
-                segment = name.replace("~", "~0").replace("/", "~1")  # of a JSON pointer (RFC 6901)
-                yield Add(f"{at}/metadata/annotations/{segment}", text)
+                yield Add(f"{at}/metadata/annotations/{escape_key(name)}", text)
     if not has_gate(pod.spec, keys):
         gate = Gate(keys.gate)
         # Beside the others: gates of other controllers must stay.

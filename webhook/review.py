@@ -6,11 +6,13 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import structlog
 
+from crds.owner_templates import OWNERS
 from kube.type_words import in_words
 from webhook import large
 from webhook.checks import FORBIDDEN, INVALID, Problem
@@ -110,6 +112,7 @@ class ReviewVerdict(NamedTuple):
 
 
 OnObject = Callable[[DecisionMemo[ReviewVerdict], Any, str, Any, Sequence[Problem]], ReviewVerdict]
+Measure = Callable[[bytes], Sequence[Problem]]
 Decide = Callable[[DecisionMemo[ReviewVerdict], ReviewRequest[Any], str, Sequence[Problem]], ReviewVerdict]
 
 
@@ -122,11 +125,15 @@ class Rulebook:
 
 
 class Reviewer:
-    """Answers the reviews of one kind. Make one with `for_jobs`, `for_jobsets`, `for_pods` or `for_settings`."""
+    """Answers the reviews of its kinds. Make one with `for_jobs`, `for_jobsets`, `for_pods`, `for_owners` ...
 
-    def __init__(self, kind: str, shape: type, decide: Decide) -> None:
-        self._kind = kind
+    ``measure``: what is too large in a review of so many bytes (`webhook.large`).
+    """
+
+    def __init__(self, kinds: Sequence[str], shape: type, decide: Decide, measure: Measure) -> None:
+        self._kinds = tuple(dict.fromkeys(kinds))
         self._decide = decide
+        self._measure = measure
         self._decode: Callable[[bytes], Review[Any]] = msgspec.json.Decoder(Review[shape]).decode  # type: ignore[valid-type]
 
     def answer(self, body: bytes, rulebook: Rulebook) -> Reply:
@@ -137,15 +144,16 @@ class Reviewer:
             return self._explain(body, error)
         # A bug refuses the object: pods that pass unread have no gate, and nothing holds them back afterwards.
         except Exception:
-            log.exception("review failed; it is refused", kind=self._kind)
+            log.exception("review failed; it is refused", kinds=self._kinds)
             return _malformed(UNFORESEEN)
 
     def _answer(self, body: bytes, rulebook: Rulebook) -> Reply:
         review = self._decode(body)
         request = review.request
         # With a wrong path in the configuration Pods would be read as Jobs, whose fields are absent: nothing is gated.
-        if request.kind is not None and request.kind.kind not in ("", self._kind):
-            return _malformed(f'request.kind.kind: "{request.kind.kind}": only {self._kind} is reviewed at this path')
+        if request.kind is not None and request.kind.kind not in ("", *self._kinds):
+            reviewed = f"only {', '.join(self._kinds)} {'is' if len(self._kinds) == 1 else 'are'} reviewed at this path"
+            return _malformed(f'request.kind.kind: "{request.kind.kind}": {reviewed}')
         if not request.uid:
             return _malformed("request.uid: Required value")
         # A deletion has no object, and nothing to be decided.
@@ -153,7 +161,7 @@ class Reviewer:
             return _reply(review, _UNTOUCHED)
         operation = request.operation or CREATE
         # Not on updates: an object that is there already must be able to lose its finalizers, however large it is.
-        beyond = large.of_review(self._kind, body) if len(body) > large.LARGE_BYTES and operation == CREATE else ()
+        beyond = self._measure(body) if len(body) > large.LARGE_BYTES and operation == CREATE else ()
         return _reply(review, self._decide(rulebook.decisions, request, operation, beyond))
 
     def _explain(self, body: bytes, error: Exception) -> Reply:
@@ -165,7 +173,8 @@ class Reviewer:
                 review = _decode_envelope(body)
                 if review.request.uid:
                     path = text.replace("$.request.object.", "").replace("$.request.object", "object")
-                    return _reply(review, _denial(Problem(INVALID, f"{self._kind}: Invalid value: {path}")))
+                    name = self._kinds[0] if len(self._kinds) == 1 else "object"
+                    return _reply(review, _denial(Problem(INVALID, f"{name}: Invalid value: {path}")))
             except (msgspec.DecodeError, RecursionError, UnicodeError):
                 pass
         return _malformed(f"no AdmissionReview of admission.k8s.io/v1: {text}")
@@ -173,17 +182,23 @@ class Reviewer:
 
 def for_jobs() -> Reviewer:
     """Reviews of Jobs."""
-    return Reviewer("Job", ReviewedJob, _by_rules(DecisionMemo.on_job))
+    return Reviewer(["Job"], ReviewedJob, _by_rules(DecisionMemo.on_job), partial(large.of_review, "Job"))
 
 
 def for_jobsets() -> Reviewer:
     """Reviews of JobSets."""
-    return Reviewer("JobSet", ReviewedJobSet, _by_rules(DecisionMemo.on_jobset))
+    return Reviewer(["JobSet"], ReviewedJobSet, _by_rules(DecisionMemo.on_jobset), partial(large.of_review, "JobSet"))
 
 
 def for_pods() -> Reviewer:
     """Reviews of Pods."""
-    return Reviewer("Pod", ReviewedPod, _by_rules(DecisionMemo.decide_pod))
+    return Reviewer(["Pod"], ReviewedPod, _by_rules(DecisionMemo.decide_pod), partial(large.of_review, "Pod"))
+
+
+def for_owners() -> Reviewer:
+    """Reviews of owners that make pods of a template."""
+    # As JSON: their templates stand in many places, and few owners carry anything of ours.
+    return Reviewer([one.kind for one in OWNERS], dict[str, Any], _by_rules(DecisionMemo.on_owner), large.of_owner)
 
 
 def for_settings(domain: str) -> Reviewer:
@@ -195,7 +210,7 @@ def for_settings(domain: str) -> Reviewer:
         manager = request.options.field_manager if request.options is not None else ""
         return _verdict(judged(cast("ConfigMap", request.object), request.old_object, domain, manager))
 
-    return Reviewer("ConfigMap", ConfigMap, decide)
+    return Reviewer(["ConfigMap"], ConfigMap, decide, lambda _: ())
 
 
 def _by_rules(decide: OnObject) -> Decide:

@@ -1,6 +1,7 @@
 """The webhook as a server: what is served where, readiness, drain.
 
-- ``webhook_port``, TLS: POST /mutate-job, /mutate-jobset, /mutate-pod, /check-settings; GET /healthz, /readyz.
+- ``webhook_port``, TLS: POST /mutate-job, /mutate-jobset, /mutate-pod, /mutate-owner, /check-settings; GET /healthz,
+  /readyz.
 - ``metrics_port``, TLS: GET /metrics, /healthz, /readyz; metrics for those who may read them, where that is asked.
 - ``health_port``, plain, for the kubelet: GET /healthz, /readyz.
 
@@ -49,7 +50,17 @@ from webhook.levels import FlavorLevels, LevelOffer, LevelSource
 from webhook.listener import Listener
 from webhook.metrics import CONTENT_TYPE, TOO_LARGE, PathStats, WebhookMetrics
 from webhook.mutate import MutationRules
-from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_jobsets, for_pods, for_settings
+from webhook.review import (
+    MALFORMED,
+    Reply,
+    Reviewer,
+    Rulebook,
+    for_jobs,
+    for_jobsets,
+    for_owners,
+    for_pods,
+    for_settings,
+)
 
 if TYPE_CHECKING:
     from crds.settings import Settings
@@ -57,11 +68,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 COMPONENT = "topogate-webhook"
-JOB_PATH, JOB_SET_PATH, POD_PATH = "/mutate-job", "/mutate-jobset", "/mutate-pod"
+JOB_PATH, JOB_SET_PATH, POD_PATH, OWNER_PATH = "/mutate-job", "/mutate-jobset", "/mutate-pod", "/mutate-owner"
 REVIEWERS: Mapping[str, Callable[[], Reviewer]] = {
     JOB_PATH: for_jobs,
     JOB_SET_PATH: for_jobsets,
     POD_PATH: for_pods,
+    OWNER_PATH: for_owners,
 }
 SETTINGS_PATH = "/check-settings"
 # The API server waits for 10 s (timeoutSeconds of the webhook), and other webhooks come after this one.

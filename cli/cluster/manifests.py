@@ -28,6 +28,7 @@ from ungater.jobs.leaderworkerset import GROUP, NAME
 from webhook import large
 from webhook import objects as seen
 from webhook.checks import QueueRoute
+from webhook.handed_down import OWNER_KINDS, decide_owner
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import Add, Decision, MutationRules, mutate_job, mutate_pod
 
@@ -132,7 +133,10 @@ class Maker:
         if not one.name:
             raise one.fail("metadata.name", "is missing: every object needs a name")
         made = Manifest(one.kind, namespace, name)
-        KINDS[one.api_group, one.kind](self, one, made)
+        if (one.api_group, one.kind) in OWNER_KINDS:
+            one = self._handed_down(one, made)
+        if not made.denied:
+            KINDS[one.api_group, one.kind](self, one, made)
         try:  # what it asks for is read here, where its file and line are known
             # Pods of one object are alike: the first speaks for all.
             for spec in (*(template_of(job).spec for job in made.jobs), *(pod.spec for pod in made.pods[:1])):
@@ -224,7 +228,7 @@ class Maker:
         templates = [_mapping(one, shape, role, f"{path}.{role}") for role in roles]
         owner = {**self._owner(one, made), "kind": "StatefulSet"}  # which of them is told by the pods' labels
         decisions = [self._decide_pod(one, template, owner) for template in templates]
-        asks = any(decision.patch for decision in decisions) or self._has_request(one, body)
+        asks = any(decision.patch for decision in decisions)
         for role, decision in dict(zip(roles, decisions, strict=True)).items():
             if _noted(made, decision):
                 made.deny(f"{path}.{role}: {made.denied}")
@@ -246,6 +250,14 @@ class Maker:
         self._add_pod(one, made, one.body, made.name, None, self._decide_pod(one, one.body))
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _handed_down(self, one: FoundObject, made: Manifest) -> FoundObject:
+        """The object with what stands on it in its templates, as the webhook does it."""
+        body = {**one.body, "metadata": {**one.body["metadata"], "namespace": made.namespace}}
+        decision = decide_owner(body, self._rules, beyond=large.of_templates(body))
+        if _noted(made, decision):
+            return one
+        return msgspec.structs.replace(one, body=patched(one.body, decision.patch))
 
     def _submitted(self, one: FoundObject, made: Manifest) -> Json:
         """The object as the API server would have it."""
@@ -270,11 +282,6 @@ class Maker:
         for at in range(count):
             if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):
                 return
-
-    def _has_request(self, one: FoundObject, body: Json) -> bool:
-        """Whether an object's own metadata ask for a topology or a queue."""
-        decision = self._decide_pod(one, {"metadata": body["metadata"], "spec": {}})
-        return bool(decision.patch) or decision.denied is not None
 
     def _decide_pod(self, one: FoundObject, body: Json, owner: Json | None = None) -> Decision:
         """What the webhook decides about a pod of this template that belongs to this controller."""

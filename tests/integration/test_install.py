@@ -303,7 +303,7 @@ def test_out_of_cluster_takes_the_place_of_the_deployments(install, kubectl):
     assert outcomes(printed)["deployment/topogate-webhook"] == "deleted"
     assert get(kubectl, "deployments,services,pdb", "-n", NAMESPACE)["items"] == []
     webhooks = get(kubectl, "mutatingwebhookconfiguration", "topogate-webhook")["webhooks"]
-    paths = ("mutate-job", "mutate-jobset", "mutate-pod", "check-settings")
+    paths = ("mutate-job", "mutate-jobset", "mutate-pod", "mutate-owner", "check-settings")
     assert [hook["clientConfig"] for hook in webhooks] == [{"url": f"{URL}/{path}"} for path in paths]
     config = yaml.safe_load(get(kubectl, "configmap", CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"])
     assert config["webhookUrl"] == URL

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+from contextlib import suppress
 
 import pytest
 from support import jobsets
@@ -20,8 +21,9 @@ from support.reviews import (
 )
 from support.webhook_installed import kubectl, queued, refused, serving, until
 
+from kube.errors import NotFound
 from kube.patches import PatchType
-from kube.resources import DEPLOYMENTS, JOB_SETS, JOBS, PODS
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Resource
 
 pytestmark = pytest.mark.cluster
 
@@ -29,6 +31,9 @@ JOB_SET = ("JobSet", "jobset.x-k8s.io/v1alpha2")
 GATED = [{"name": GATE}]
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 SETTLED_SECONDS = 0.5
+TRAIN_JOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
+ANY_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
+ANY_LIST = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 
 @pytest.fixture
@@ -254,6 +259,106 @@ async def test_a_total_on_a_lone_pod_is_told_to_mean_nothing(webhook, cluster, n
     assert f"metadata.annotations[{TOTAL}] has no effect" in said
     _, said = await kubectl(cluster, *create, obj=owned(make_pod({REQUIRE: RACK, TOTAL: "16"}), "Ring", "a/v1"))
     assert "no effect" not in said
+
+
+# --- owners that make pods of a template -----------------------------------------------------------------------------
+
+
+def service(kind, labels=None, **spec):
+    body = {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "s"}},
+        "template": {"metadata": {"labels": {"app": "s"}}, "spec": pod_spec()},
+        **({"serviceName": "s", "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}),
+        **spec,
+    }
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "s", "labels": labels or {}}, "spec": body}
+
+
+@pytest.mark.parametrize("resource", [DEPLOYMENTS, STATEFUL_SETS], ids=str)
+async def test_a_queue_on_a_service_gates_its_pods(webhook, client, namespace, resource):
+    async with queued(client, namespace) as queue:
+        made = await client.create(resource, service(resource.kind, {QUEUE: queue}), namespace)
+        assert made["spec"]["template"]["metadata"]["labels"] == {"app": "s", QUEUE: queue}
+
+        async def pods():
+            return await client.list(PODS, namespace, label_selector=f"{QUEUE}={queue}")
+
+        async def born():
+            return len(await pods()) == 2
+
+        await until(born, f"the pods of the {resource.kind}")
+        assert all(pod["spec"]["schedulingGates"] == GATED for pod in await pods())
+        before = webhook.calls("/mutate-owner")
+        await asyncio.sleep(SETTLED_SECONDS)
+        assert webhook.calls("/mutate-owner") == before, "its controller's writes cost no call"
+        scale = {"spec": {"replicas": 3}}
+        await client.patch(resource, "s", namespace, subresource="scale", body=scale)
+        assert webhook.calls("/mutate-owner") == before
+        body = {"metadata": {"labels": {QUEUE: None}}}
+        after = await client.patch(resource, "s", namespace, body=body, content_type=PatchType.MERGE, type=dict)
+        assert after["spec"]["template"]["metadata"]["labels"] == {"app": "s"}
+
+
+async def test_an_unlabelled_service_costs_no_call_and_no_outage_touches_it(webhook, client, namespace):
+    before = webhook.calls("/mutate-owner")
+    for resource in (DEPLOYMENTS, STATEFUL_SETS):
+        await client.create(resource, service(resource.kind, {"a": "b"}), namespace, dry_run=True)
+    assert webhook.calls("/mutate-owner") == before
+    await client.create(DEPLOYMENTS, service("Deployment", {QUEUE: "q"}), namespace, dry_run=True)
+    assert webhook.calls("/mutate-owner") == before + 1
+    await webhook.stop()
+    try:
+        for resource in (DEPLOYMENTS, STATEFUL_SETS):
+            await client.create(resource, service(resource.kind), namespace, dry_run=True)
+            error = await refused(
+                client.create(resource, service(resource.kind, {QUEUE: "q"}), namespace, dry_run=True)
+            )
+            assert "owner.topogate.dev" in error.message
+    finally:
+        await webhook.start()
+
+
+async def test_what_is_wrong_with_an_owner_is_said_to_its_author(webhook, cluster, namespace):
+    create = ("create", "--dry-run=server", "-n", namespace)
+    body = service("Deployment", {QUEUE: "none"})
+    status, said = await kubectl(cluster, *create, obj=body)
+    assert status == 0
+    assert "has no such LocalQueue: its pods wait behind the gate until it has" in said
+    body["metadata"]["annotations"] = {REQUIRE: "no.such/level"}
+    status, said = await kubectl(cluster, *create, obj=body)
+    assert status != 0
+    assert "no topology level" in said
+
+
+@pytest.mark.parametrize("known", ["labels", "runtimePatches"])
+async def test_a_trainjob_keeps_what_its_version_knows(webhook, client, namespace, known):
+    """The CRD prunes the place that it does not have: Trainer up to 2.1 has one, and 2.2 the other."""
+    plural = f"trainjobs.{TRAIN_JOBS.group}"
+    parts = {"labels": {"labels": ANY_MAP, "annotations": ANY_MAP}, "runtimePatches": {"runtimePatches": ANY_LIST}}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": parts[known]}}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "trainjobs", "singular": "trainjob", "kind": "TrainJob", "listKind": "TrainJobList"}
+    spec = {"group": TRAIN_JOBS.group, "names": names, "scope": "Namespaced", "versions": [version]}
+    about = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": plural}}
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, {**about, "spec": spec})
+    try:
+        head = {"apiVersion": TRAIN_JOBS.api_version, "kind": "TrainJob", "metadata": {"name": "t"}}
+        head["metadata"]["annotations"] = {REQUIRE: RACK}
+        found = []
+
+        async def made():
+            with suppress(NotFound):
+                found[:] = [await client.create(TRAIN_JOBS, {**head, "spec": {}}, namespace, dry_run=True)]
+                return found[0].get("spec") not in (None, {})
+            return False
+
+        await until(made, "the API server to call the webhook for TrainJobs")
+        said = {"annotations": {REQUIRE: RACK}}
+        entry = {"manager": "topogate.dev/webhook", "trainingRuntimeSpec": {"template": {"metadata": said}}}
+        assert found[0]["spec"] == (said if known == "labels" else {"runtimePatches": [entry]})
+    finally:
+        await client.delete(CUSTOM_RESOURCE_DEFINITIONS, plural)
 
 
 # --- a queue is compulsory -------------------------------------------------------------------------------------------

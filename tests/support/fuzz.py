@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from support.mutations import get, moved, places, put, removed, renamed, replaced, wrapped
+from support.owners import OWNER_OBJECTS
 from support.reviews import (
     BLOCK,
     DOMAIN,
@@ -99,7 +100,22 @@ def _jobsets():
     yield make_review(new, operation="UPDATE", old=old, uid=UID)
 
 
-SEEDS = {"/mutate-job": tuple(_jobs()), "/mutate-jobset": tuple(_jobsets()), "/mutate-pod": tuple(_pods())}
+def _owners():
+    """Of each kind one that waits in a queue, and one that moves to another; the first gets a patch."""
+    for owner in OWNER_OBJECTS.values():
+        said = {"labels": {QUEUE: "team"}, "annotations": {REQUIRE: RACK, constants.NUMA_POLICY: "restricted"}}
+        body = {**owner, "metadata": {**owner["metadata"], **said}}
+        yield make_review(body, uid=UID)
+        moved_on = {**body, "metadata": {**body["metadata"], "labels": {QUEUE: "other"}}}
+        yield make_review(moved_on, operation="UPDATE", old=body, uid=UID)
+
+
+SEEDS = {
+    "/mutate-job": tuple(_jobs()),
+    "/mutate-jobset": tuple(_jobsets()),
+    "/mutate-pod": tuple(_pods()),
+    "/mutate-owner": tuple(_owners()),
+}
 
 
 @dataclass(frozen=True)

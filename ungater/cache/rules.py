@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from crds.preemption import victim_rules
+from engine.preemption.model import ChoiceRules, Scoring, Strategy
 from queueing import model
 from queueing.moves import MoveRules
 from ungater.model.life import LifeRules
@@ -23,6 +23,17 @@ def queue_rules(settings: "Settings") -> model.Rules:
         override=settings.reclaim_overrides_budgets,
         leaving=settings.leaving_patience_seconds,
     )
+
+
+def victim_rules(settings: "Settings") -> ChoiceRules:
+    """Which victims are the least."""
+    scoring = Scoring(
+        alpha=settings.preemption_alpha,
+        high=settings.preemption_same_zone,
+        medium=settings.preemption_same_socket,
+        low=settings.preemption_across,
+    )
+    return ChoiceRules(Strategy(settings.preemption_strategy), scoring)
 
 
 def device_resources(settings: "Settings") -> dict[str, str]:

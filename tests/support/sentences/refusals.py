@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+from support.owners import OWNER_OBJECTS
 from support.reviews import (
     BLOCK,
     DOMAIN,
@@ -27,6 +28,7 @@ from crds.constants import NUMA_POLICY, NUMA_RESOURCES, Keys
 from crds.levels import LevelNames
 from webhook import large
 from webhook.checks import QueueRoute
+from webhook.handed_down import decide_owner
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import MutationRules, mutate_job, mutate_pod
 from webhook.objects import ReviewedJob, ReviewedJobSet, ReviewedPod
@@ -52,6 +54,26 @@ def decided(body, *, old=None, rules=RULES):
     kind, mutate = _KINDS[body["kind"]]
     bodies = [None if one is None else msgspec.json.decode(json.dumps(one), type=kind) for one in (body, old)]
     return mutate(bodies[0], rules, "UPDATE" if old is not None else "CREATE", bodies[1])
+
+
+def owner_of(kind="Deployment", labels=None, annotations=None, *, template=None, spec=None):
+    """An owner that makes pods of a template. ``template``: labels of it; ``spec``: more of the owner's spec."""
+    owner = json.loads(json.dumps(OWNER_OBJECTS[kind]))
+    owner["metadata"] |= {"labels": labels or {}, "annotations": annotations or {}}
+    owner["spec"] |= spec or {}
+    if template is not None:
+        owner["spec"]["template"]["metadata"]["labels"] = template
+    return owner
+
+
+def decided_owner(body, old=None):
+    return decide_owner(body, RULES, "UPDATE" if old is not None else "CREATE", old)
+
+
+def owner_warned(body, old=None):
+    found = decided_owner(body, old)
+    assert found.denied is None, found.denied
+    return found.warnings[-1]
 
 
 def refused(body, **more):
@@ -259,6 +281,35 @@ refusals(
     ]
 )
 
+GOLDEN.section("owners of pods")
+
+
+@case
+def a_kind_whose_templates_nobody_knows():
+    return decided_owner(
+        {"apiVersion": "example.com/v1", "kind": "Ring", "metadata": {"labels": {QUEUE: "team"}}}
+    ).denied
+
+
+@case
+def labels_of_a_template_that_are_none():
+    return decided_owner(owner_of(labels={QUEUE: "team"}, template={"a": 5})).denied
+
+
+@case
+def a_level_on_a_deployment_and_another_on_its_template():
+    owner = owner_of(annotations={REQUIRE: RACK})
+    owner["spec"]["template"]["metadata"]["annotations"] = {REQUIRE: BLOCK}
+    return decided_owner(owner).denied
+
+
+@case
+def a_wish_on_a_deployment_and_another_on_its_template():
+    owner = owner_of(labels={QUEUE: "team"}, annotations={NUMA_POLICY: "none"})
+    owner["spec"]["template"]["metadata"]["annotations"] = {NUMA_POLICY: "restricted"}
+    return decided_owner(owner).denied
+
+
 GOLDEN.section("a change of mind")
 
 
@@ -393,6 +444,36 @@ warnings(
         ),
     ]
 )
+
+GOLDEN.section("warnings: owners of pods")
+OWNERS_WARNED = [
+    ("an owner's queue that is not there", lambda: owner_of(labels={QUEUE: "tema"})),
+    ("a template that names another queue", lambda: owner_of(labels={QUEUE: "team"}, template={QUEUE: "other"})),
+    ("an owner without a template", lambda: owner_of("RayJob", {QUEUE: "team"}, spec={"rayClusterSpec": None})),
+    ("a priority without a queue", lambda: owner_of(labels={KEYS.priority_class: "high"})),
+    ("a queue on a TrainJob", lambda: owner_of("TrainJob", {QUEUE: "team"})),
+    ("an owner that waits to be resumed", lambda: owner_of("RayJob", {QUEUE: "team"}, spec={"suspend": True})),
+    ("an owner that does not wait for ever", lambda: owner_of("AppWrapper", {QUEUE: "team"})),
+]
+for name, make in OWNERS_WARNED:
+    GOLDEN.add(name, lambda make=make: owner_warned(make()))
+
+
+@case
+def a_queue_that_a_deployment_gets():
+    return owner_warned(owner_of(labels={QUEUE: "team"}), owner_of())
+
+
+@case
+def a_queue_that_a_cluster_gets_whose_pods_stay():
+    return owner_warned(owner_of("RayCluster", {QUEUE: "team"}), owner_of("RayCluster"))
+
+
+@case
+def a_queue_that_an_owner_has_no_more():
+    before = owner_of(labels={QUEUE: "team"}, template={QUEUE: "team"})
+    return decided_owner(owner_of(template={QUEUE: "team"}), before).warnings[0]
+
 
 GOLDEN.section("warnings: what has no effect, or perhaps another one")
 warnings(

@@ -158,12 +158,23 @@ def test_pods_of_a_leader_worker_set_that_would_not_be_gated_are_told(tmp_path):
     first, *_ = ask(tmp_path, leader_worker_set(leader={}))
     (warning,) = first["warnings"]
     assert "leaderTemplate: carries neither a topology request nor the label" in warning
-    (answer,) = ask(tmp_path, leader_worker_set(worker={}, annotations=REQUIRED))
-    assert answer["state"] == "NotManaged"
     (answer,) = ask(tmp_path, leader_worker_set(worker={}))
     assert (answer["state"], answer["warnings"]) == ("NotManaged", [])
     (answer,) = ask(tmp_path, leader_worker_set(0))
     assert (answer["state"], answer["message"]) == ("NotManaged", "it has no pods")
+
+
+def test_what_stands_on_an_owner_counts_for_its_pods(tmp_path):
+    answers = ask(tmp_path, leader_worker_set(leader={}, worker={}, annotations=REQUIRED))
+    assert [(answer["state"], answer["warnings"]) for answer in answers] == [("Placed", [])] * 2
+    deployment = of_pods("Deployment", "web", 2, 1, request={})
+    deployment["metadata"]["annotations"] = REQUIRED
+    (answer,) = ask(tmp_path, deployment)
+    assert answer["state"] == "Placed"
+    assert sum(nodes_of(answer).values()) == 2
+    deployment["metadata"]["annotations"] = {f"{DOMAIN}/require-topology": "no.such/level"}
+    (answer,) = ask(tmp_path, deployment, status=4)
+    assert "no.such/level" in answer["message"]
 
 
 def test_a_leader_worker_set_is_refused_for_its_templates_and_where_it_is_there(tmp_path):

@@ -1,12 +1,11 @@
 import pytest
 
 from crds.constants import DEFAULT_DOMAIN
-from crds.preemption import victim_rules
 from crds.settings import Settings, SettingsError, from_mapping, load, load_good, parse, read_good, right_parts
 from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 from engine.preemption.model import ChoiceRules, Landing, Strategy
-from ungater.cache.rules import device_resources
+from ungater.cache.rules import device_resources, victim_rules
 
 
 def test_defaults_are_valid_and_give_the_keys():

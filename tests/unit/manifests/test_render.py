@@ -196,7 +196,7 @@ def test_out_of_cluster():
         assert not of_kind(kind, options)
     (configuration,) = of_kind("MutatingWebhookConfiguration", options)
     urls = [webhook["clientConfig"] for webhook in configuration["webhooks"]]
-    paths = ("mutate-job", "mutate-jobset", "mutate-pod", "check-settings")
+    paths = ("mutate-job", "mutate-jobset", "mutate-pod", "mutate-owner", "check-settings")
     assert urls == [{"url": f"https://127.0.0.1:9443/{path}"} for path in paths]
 
 

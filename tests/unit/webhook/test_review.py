@@ -3,15 +3,27 @@ import json
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.reviews import FLAVORS, RACK, REQUIRE, answer_of, make_job, make_jobset, make_pod, make_review, patch_of
+from support.owners import OWNER_OBJECTS
+from support.reviews import (
+    FLAVORS,
+    QUEUE,
+    RACK,
+    REQUIRE,
+    answer_of,
+    make_job,
+    make_jobset,
+    make_pod,
+    make_review,
+    patch_of,
+)
 
 from crds.constants import Keys
 from webhook import large
 from webhook.mutate import MutationRules
-from webhook.review import Rulebook, for_jobs, for_jobsets, for_pods
+from webhook.review import Rulebook, for_jobs, for_jobsets, for_owners, for_pods
 
 RULES = Rulebook(MutationRules(Keys(), FLAVORS))
-REVIEWERS = {"Job": for_jobs(), "JobSet": for_jobsets(), "Pod": for_pods()}
+REVIEWERS = {"Job": for_jobs(), "JobSet": for_jobsets(), "Pod": for_pods(), "Deployment": for_owners()}
 
 
 def ask(review, kind=None, rules=RULES):
@@ -175,6 +187,12 @@ VALID = {
         make_jobset({REQUIRE: RACK}, jobs=["a"], template=make_job(managedBy="a", spec=LOOKED_AT)["spec"])
     ),
     "Pod": make_review(make_pod({REQUIRE: RACK}, gates=["a"], schedulerName="s", **LOOKED_AT)),
+    "Deployment": make_review(
+        {
+            **OWNER_OBJECTS["Deployment"],
+            "metadata": {"namespace": "ns", "labels": {QUEUE: "q"}, "annotations": {REQUIRE: RACK}},
+        }
+    ),
 }
 
 
