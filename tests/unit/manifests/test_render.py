@@ -6,6 +6,7 @@ import yaml
 from agent import copies
 from crds.constants import DEFAULT_DOMAIN, GPU_LINK, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT
+from crds.owner_templates import OWNERS, annotations_for_pods, labels_for_pods
 from crds.request import WISHES
 from crds.settings import Settings, from_mapping
 from kube.connection.config import SERVICE_ACCOUNT
@@ -103,14 +104,35 @@ def test_every_policy_is_bound_and_denies():
     policies = {obj["metadata"]["name"]: obj for obj in of_kind("ValidatingAdmissionPolicy", options)}
     bindings = {obj["spec"]["policyName"]: obj for obj in of_kind("ValidatingAdmissionPolicyBinding", options)}
     assert policies.keys() == bindings.keys()
-    warns = policies.pop("topogate-hints")
-    assert (warns["spec"]["failurePolicy"], bindings.pop("topogate-hints")["spec"]["validationActions"]) == (
-        "Ignore",
-        ["Warn"],
-    )
+    for name in ("topogate-hints", "topogate-unread"):
+        warns = policies.pop(name)["spec"]["failurePolicy"], bindings.pop(name)["spec"]["validationActions"]
+        assert warns == ("Ignore", ["Warn"])
     assert {policy["spec"]["failurePolicy"] for policy in policies.values()} == {"Fail"}
     assert all(binding["spec"]["validationActions"] == ["Deny"] for binding in bindings.values())
     assert not any("paramKind" in policy["spec"] for policy in policies.values())  # stale after they were made anew
+
+
+def test_the_kinds_that_hand_down_their_labels_are_the_same_everywhere():
+    """The table of the code, the rules of the webhook, and those that the warnings pass over."""
+    table = {(one.group, one.version, one.plural) for one in OWNERS}
+    (configuration,) = of_kind("MutatingWebhookConfiguration")
+    (webhook,) = [one for one in configuration["webhooks"] if one["name"] == "owner.topogate.dev"]
+    rules = [
+        (group, version, plural)
+        for rule in webhook["rules"]
+        for group in rule["apiGroups"]
+        for version in rule["apiVersions"]
+        for plural in rule["resources"]
+    ]
+    assert table <= set(rules)
+    assert {(group, plural) for group, _, plural in rules} == {(group, plural) for group, _, plural in table}
+    text = yaml.safe_dump(named("ValidatingAdmissionPolicy", "topogate-unread"), width=10_000)
+    assert all(f"{one.group}/{one.kind}" in text for one in OWNERS if one.group != "apps")
+    hints = yaml.safe_dump(named("ValidatingAdmissionPolicy", "topogate-hints"), width=10_000)
+    assert all(one.plural in hints for one in OWNERS)
+    conditions = " ".join(one["expression"] for one in webhook["matchConditions"])
+    for key in (*labels_for_pods(OWNERS[0], Keys()), *annotations_for_pods(Keys())):
+        assert conditions.count(f"'{key}'") == 2, key
 
 
 def test_the_policy_names_the_device_annotations_of_the_settings():
