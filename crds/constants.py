@@ -9,6 +9,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 DEFAULT_DOMAIN = "kueue.x-k8s.io"
 NAMESPACE = "topogate-system"
+DEFAULT_QUEUE = "default"  # the LocalQueue of jobs that name none, in a namespace that has one
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 MAX_LEVELS = 8
 

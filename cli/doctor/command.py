@@ -95,7 +95,7 @@ async def _examine(client: Client, namespace: str, clock: Clock = SYSTEM) -> lis
     # Without a leader, missing Workloads follow from that, and only that is reported.
     led = not absence(seen.lease, clock.utc())
     unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
-    of_queues = queues.findings(cache.queues, cache.state.flavors)
+    of_queues = queues.findings(cache.queues, cache.state.flavors, defaults=seen.defaults)
     of_classes = classes.findings(cache.classes.rules)
     owners, unread = await list_owners(client, seen.settings.keys)
     of_owners = [*unqueued.findings(owners, seen.settings.keys), *unread]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from cli.doctor import cohorts
 from cli.doctor.findings import Finding, error, warning
 from cli.output import some
+from crds.constants import DEFAULT_QUEUE
 from crds.settings import CONFIG_MAP
 from crds.spelling import meant
 from engine.reasons import Reason
@@ -18,8 +19,8 @@ from queueing.status import NO_EFFECT, Standing, standings
 GO_ON = """--type merge -p '{"spec":{"stopPolicy":"None"}}'"""
 
 
-def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
-    """``flavors``: those with a topology, which the engine knows."""
+def findings(queues: Queues, flavors: Collection[str], *, defaults: bool) -> Iterator[Finding]:
+    """``flavors``: those with a topology, which the engine knows. ``defaults``: jobs get the LocalQueue default."""
     found, known = standings(queues, flavors), {*flavors, *queues.config.plain}
     yield from cohorts.findings(queues.quotas.tree, known)
     for name, queue in sorted(queues.quotas.queues.items()):
@@ -29,6 +30,10 @@ def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
         # A LocalQueue repeats the reason of its ClusterQueue; another reason is a fault of its own.
         if not standing.active and (ahead is None or ahead.active or standing.reason != ahead.reason):
             yield _local(queues, local, standing)
+        if local.name == DEFAULT_QUEUE and not defaults:
+            text = "what names no queue does not get it: this API server has no MutatingAdmissionPolicy v1"
+            mend = "Kubernetes 1.36 or newer, then topogate install; until then the label queue-name on each job"
+            yield warning(f"LocalQueue {local.namespace}/{local.name}", text, mend)
 
 
 def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) -> Iterator[Finding]:

@@ -104,11 +104,11 @@ def test_the_agent_has_a_namespace_of_its_own():
 
 
 def test_every_policy_is_bound_and_denies():
-    options = InstallOptions(agent=True)
+    options = InstallOptions(agent=True, default_hint=True)
     policies = {obj["metadata"]["name"]: obj for obj in of_kind("ValidatingAdmissionPolicy", options)}
     bindings = {obj["spec"]["policyName"]: obj for obj in of_kind("ValidatingAdmissionPolicyBinding", options)}
     assert policies.keys() == bindings.keys()
-    for name in ("topogate-hints", "topogate-unread"):
+    for name in ("topogate-hints", "topogate-unread", "topogate-default-hint"):
         warns = policies.pop(name)["spec"]["failurePolicy"], bindings.pop(name)["spec"]["validationActions"]
         assert warns == ("Ignore", ["Warn"])
     assert {policy["spec"]["failurePolicy"] for policy in policies.values()} == {"Fail"}
@@ -137,6 +137,25 @@ def test_the_kinds_that_hand_down_their_labels_are_the_same_everywhere():
     conditions = " ".join(one["expression"] for one in webhook["matchConditions"])
     for key in (*labels_for_pods(OWNERS[0], Keys()), *annotations_for_pods(Keys())):
         assert conditions.count(f"'{key}'") == 2, key
+
+
+def test_the_queue_called_default_is_put_in_where_the_api_server_takes_the_policy():
+    assert not of_kind("MutatingAdmissionPolicy")
+    options = InstallOptions(default_queue=True, default_hint=True, domain="example.com")
+    (policy,), (binding,) = (of_kind(f"MutatingAdmissionPolicy{end}", options) for end in ("", "Binding"))
+    assert (policy["spec"]["failurePolicy"], policy["spec"]["paramKind"]["kind"]) == ("Ignore", "LocalQueue")
+    assert binding["spec"]["paramRef"] == {"name": "default", "parameterNotFoundAction": "Allow"}
+    text = yaml.safe_dump(policy, width=10_000)
+    assert "'example.com/queue-name'" in text
+    assert "kueue.x-k8s.io/queue-name" not in text
+    # The warning where it is not taken has the same conditions, and all kinds that can be queued are among them.
+    hint = named("ValidatingAdmissionPolicy", "topogate-default-hint", options)
+    for part in ("matchConditions", "matchConstraints", "paramKind"):
+        assert hint["spec"][part] == policy["spec"][part]
+    rules = policy["spec"]["matchConstraints"]["resourceRules"]
+    taken = {plural for rule in rules for plural in rule["resources"]}
+    assert taken == {"pods", "jobs", "jobsets", *(one.plural for one in OWNERS if one.queues)}
+    assert all(f"'{one.group}/{one.kind}'" in text for one in OWNERS)
 
 
 def test_the_policy_names_the_device_annotations_of_the_settings():
