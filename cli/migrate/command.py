@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Take over queues from another scheduler.",
+    help="Take over queues from Kueue.",
 )
 REFUSED = 3  # as of doctor: 1 says that it could not be done
 COMMAND = "topogate migrate kueue"
@@ -74,7 +74,7 @@ def migrate_kueue(
     """Convert Kueue's queues, flavors and settings to Topogate's, and say what becomes of each field.
 
     With -o yaml, stdout has our objects alone, for `kubectl apply -f -`, and the report goes to stderr. The exit status
-    is 3 where something is refused, else 0.
+    is 3 if something is refused or --check finds something, else 0.
     """
     if dry_run + apply + check > 1:
         raise Failure("--dry-run, --apply and --check exclude each other: choose one")

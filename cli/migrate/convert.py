@@ -21,6 +21,7 @@ from cli.migrate.conversion import (
 from cli.migrate.leaves import FieldTable
 from cli.migrate.older_versions import raise_version
 from cli.migrate.rows import FieldVerdict, Json, Row, left, refused
+from cli.output import some
 from ungater.model.kueue_objects import GROUP
 
 _KINDS: Final[Mapping[str, tuple[FieldTable[Scene], Finish]]] = {  # in the order in which they are applied
@@ -100,20 +101,23 @@ def refuse_orphans(every: list[Converted]) -> list[Converted]:
         {one.source.name for one in kept if one.made is not None and one.source.kind == kind}
         for kind in (convert_flavors.FLAVOR, convert_queues.CLUSTER_QUEUE)
     )
-    return [tell_missing(one, flavors, queues) for one in kept]
+    read = {(one.source.kind, one.source.name) for one in every}
+    return [tell_missing(one, flavors, queues, read) for one in kept]
 
 
-def tell_missing(one: Converted, flavors: set[str], queues: set[str]) -> Converted:
+def tell_missing(one: Converted, flavors: set[str], queues: set[str], read: set[tuple[str, str]]) -> Converted:
     """Say in the row of a queue what it waits for."""
-    spec, missing = _spec_of(one.made), []
+    spec, missing = _spec_of(one.made), list[tuple[str, str]]()
     if one.source.kind == convert_queues.CLUSTER_QUEUE and one.made is not None:
         named = [flavor["name"] for group in spec.get("resourceGroups") or () for flavor in group["flavors"]]
-        missing = [f"ResourceFlavor {name}" for name in dict.fromkeys(named) if name not in flavors]
+        missing = [(convert_flavors.FLAVOR, name) for name in dict.fromkeys(named) if name not in flavors]
     elif one.source.kind == "LocalQueue" and one.made is not None and spec["clusterQueue"] not in queues:
-        missing = [f"ClusterQueue {spec['clusterQueue']}"]
+        missing = [(convert_queues.CLUSTER_QUEUE, spec["clusterQueue"])]
     if not missing:
         return one
-    why = f"{', '.join(missing[:4])} is not among what is made: the queue is inactive until it exists"
+    titles = some([f"{kind} {name}" for kind, name in missing])
+    fate = "is refused" if missing[0] in read else "is not among what was read"
+    why = f"{titles} {fate}: the queue is inactive until it exists"
     return replace(one, rows=[replace(one.rows[0], why=why), *one.rows[1:]])
 
 

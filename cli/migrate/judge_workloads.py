@@ -46,7 +46,7 @@ TOLD: Final[Mapping[str, tuple[str, str]]] = {
             "leave it out where indexes start at 0; else number the pods from 0",
         ),
         "pod-group-pod-index-label": (
-            "the rank of a pod is read from pod-group-pod-index alone",
+            "no annotation names the label that has the rank of a pod",
             f"write the index into the label {GROUP}/pod-group-pod-index",
         ),
         "safe-to-forcefully-delete": (

@@ -30,9 +30,8 @@ def render_report(report: MigrationReport) -> RenderableType:
 def say_row(row: Row) -> Text:
     """What became of it, and in a second line what to do instead."""
     plain = "as it is" if row.outcome == "taken" else "see below" if not row.field else row.ours
-    text = Text(row.why or plain)
-    if row.outcome == "changed" and row.why and row.ours and row.field:
-        text.append(f" ({row.ours})")
+    ours = f"{row.ours}: " if row.field and row.why and row.ours else ""
+    text = Text(f"{ours}{row.why or plain}")
     if row.outcome == "refused" and not row.field and ":" in row.where:
         text.append(f" ({row.where})", style="dim")
     if row.instead:

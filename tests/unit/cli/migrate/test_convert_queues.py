@@ -223,8 +223,10 @@ def test_a_local_queue_follows_its_cluster_queue():
     assert made_of(report, "LocalQueue", "l")["spec"] == {"clusterQueue": "q", "stopPolicy": "Hold"}
     assert made_of(report, "LocalQueue", "l")["metadata"]["namespace"] == "team"
     assert all(row.why == "" for row in report.rows if not row.field)
+    (row, *_) = migrated(local, queue(unheard=1)).rows
+    assert row.why == "ClusterQueue q is refused: the queue is inactive until it exists"
     (row, *_) = migrated(local).rows
-    assert row.why == "ClusterQueue q is not among what is made: the queue is inactive until it exists"
+    assert row.why == "ClusterQueue q is not among what was read: the queue is inactive until it exists"
 
 
 class LocalQueue(ApiObject):
