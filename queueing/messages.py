@@ -196,11 +196,12 @@ def losing(domains: "Iterable[Path]", why: str) -> str:
     return f"it loses its slices in {name_domains(domains)}: {why}"
 
 
-def preempted(by: str, queue: str, reason: Reason) -> str:
-    """What a victim is told."""
+def preempted(by: str, queue: str, reason: Reason, cohort: str = "") -> str:
+    """What a victim is told; ``cohort``: whose quota is taken back, where it is not that of the queue."""
+    owner = f"cohort {cohort} takes back its quota for cluster queue {queue}"
     why = {
         Reason.IN_CLUSTER_QUEUE: f"it comes first in cluster queue {queue}",
-        Reason.RECLAIMED: f"cluster queue {queue} takes back its nominal quota",
+        Reason.RECLAIMED: owner if cohort else f"cluster queue {queue} takes back its nominal quota",
         Reason.RECLAIMED_WHILE_BORROWING: f"cluster queue {queue} may preempt lower priorities while it borrows",
         Reason.FAIR_SHARING: f"the share of cluster queue {queue} is smaller",
         Reason.OUTSIDE_QUEUES: f"cluster queue {queue} comes before pods of lower priority that no queue admitted",

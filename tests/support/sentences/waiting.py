@@ -675,6 +675,7 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
     yield "claims that keep their devices, several", messages.deallocating(["a", "b", "c", "d"])
     for reason in (Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING, Reason.OUTSIDE_QUEUES):
         yield f"one that has to go by {reason}", messages.preempted(job, "q", reason)
+    yield "one that has to go for a cohort", messages.preempted(job, "q", Reason.RECLAIMED, "research")
     yield "one that was admitted in part", messages.admitted("q", {"main": 1}, ["tas"], partly=True)
     yield "one of two pod sets", messages.admitted("q", {"leader": 1, "workers": 4}, ["tas"], partly=False)
 
