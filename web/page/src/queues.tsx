@@ -159,7 +159,7 @@ const MANY = 6; // quotas that are shown without a click
 function OneQueue({ queue, cluster, ns }: { queue: Queue; cluster: Cluster; ns: string }): JSX.Element {
   const unit = cluster.resource, main = (one: Quota): number => (one.resource === unit ? 0 : 1);
   const quotas = queue.quotas.filter((one) => one.resource !== "pods").sort((a, b) => main(a) - main(b)), rest = quotas.slice(MANY);
-  const bar = (one: Quota): JSX.Element => <QuotaBar key={`${one.flavor}/${one.resource}`} quota={one} cohort={queue.path.length > 0} />;
+  const bar = (one: Quota): JSX.Element => <QuotaBar key={`${one.flavor}/${one.resource}`} quota={one} cohort={queue.path.length > 0 && queue.reason !== "CohortCycle"} />;
   const waiting = queue.waiting.filter((one) => !ns || one.workload.startsWith(`${ns}/`));
   return (
     <article class="queue">
