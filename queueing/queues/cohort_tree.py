@@ -401,6 +401,18 @@ class CohortTree:
             self._measured(node.root)
         return node
 
+    def handed_up_to(self, queue: TreeNode, node: TreeNode, more: Quantities) -> Quantities:
+        """How much more a queue or a cohort above it uses, if the queue uses so much more (or less, where negative)."""
+        found: Quantities = {}
+        for key, amount in more.items():
+            at, change = queue, amount
+            while at is not node and at.parent is not None:
+                own, used = at.local.get(key, 0), at.usage.get(key, 0)
+                change = max(0, used + change - own) - max(0, used - own)
+                at = at.parent
+            found[key] = change
+        return found
+
     def share_of(self, node: TreeNode, more: Quantities, less: Quantities) -> Share:
         """The share of a queue or cohort (`queueing.model.Share`); nothing at the top of a tree.
 
