@@ -38,11 +38,17 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
 
 class QuotaOption(msgspec.Struct, frozen=True):
-    """One combination of flavors, in the order in which they are tried."""
+    """One combination of flavors, in the order in which they are tried.
+
+    ``level``: how high up in the tree of cohorts it would borrow, 0 within the queue's own quota; ``lender``: from
+    which cohort then.
+    """
 
     flavors: tuple[str, ...]
     borrows: bool
     quotas: tuple[QuotaLine, ...]
+    level: int = 0
+    lender: str = ""
 
 
 class VictimLine(msgspec.Struct, frozen=True):
@@ -129,7 +135,7 @@ def _option(option: OptionFit) -> QuotaOption:
         )
         for fit in option.quotas
     )
-    return QuotaOption(option.flavors, option.borrows, tuple(lines))
+    return QuotaOption(option.flavors, option.borrows, tuple(lines), option.level, option.lender)
 
 
 def _victims(reading: QueueReading, key: str) -> Iterator[VictimLine]:
@@ -196,6 +202,13 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
         )
 
 
+def _borrowing(option: QuotaOption) -> str:
+    """Whose quota it takes beside that of its queue."""
+    if not option.borrows:
+        return ""
+    return f"borrows from cohort {option.lender} (level {option.level})" if option.lender else "borrows"
+
+
 def render(found: QueuePlace) -> Iterator[RenderableType]:
     """The place as a person reads it."""
     where = f"cluster queue {found.cluster_queue}" if found.cluster_queue else "no cluster queue"
@@ -218,7 +231,7 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
         quotas = plain_table("FLAVOR", "RESOURCE", *headings, "")
         for option in found.options:
             for quota in option.quotas:
-                told = "never enough" if quota.never else "borrows" if option.borrows and quota.lacking == "0" else ""
+                told = "never enough" if quota.never else _borrowing(option) if quota.lacking == "0" else ""
                 style = "bold red" if quota.never else "yellow" if quota.lacking != "0" else ""
                 # JSON has exact amounts; a table rounds bytes to units that people read.
                 amounts = (quota.wanted, quota.free, quota.lacking, quota.used, quota.nominal, quota.most)

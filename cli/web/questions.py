@@ -242,6 +242,9 @@ def _veiled(one: Json) -> Json:
 def _unnamed(made: Json, sight: Sight) -> Json:
     """Without what names others in sentences."""
     place = made["queue"]
+    for option in place["options"] if place is not None and not sight.queues else ():
+        # The tree above the cohort that the queue names is for those who may look at queues.
+        option["lender"] = option["lender"] if option["lender"] == place["cohort"] else ""
     if place is not None and sight.namespaces is not None:
         place["victims"] = [
             one if sight.may_name(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)

@@ -121,7 +121,9 @@ def changes(source: Source, now: float) -> Iterator[StatusPatch]:
     source.queues.pass_time(now)
     found = standings(source.queues, source.flavors(), unchecked=source.unchecked())
     for cohort in source.cohorts():
-        yield from _change(COHORTS, cohort, found.cohorts.get(cohort.metadata.name), now)
+        # One that is not taken in may stand there as well, as a cohort without an object that queues name.
+        known = cohort.metadata.name in source.queues.quotas.cohorts
+        yield from _change(COHORTS, cohort, found.cohorts[cohort.metadata.name] if known else None, now)
     for queue in source.cluster():
         yield from _change(CLUSTER_QUEUES, queue, found.cluster.get(queue.metadata.name), now)
     for local in source.local():

@@ -6,6 +6,7 @@ import yaml
 from agent import copies
 from crds.constants import DEFAULT_DOMAIN, GPU_LINK, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT
+from crds.kinds.cohort import Cohort
 from crds.owner_templates import OWNERS, annotations_for_pods, labels_for_pods
 from crds.request import WISHES
 from crds.settings import Settings, from_mapping
@@ -292,7 +293,7 @@ def test_samples_ask_for_levels_of_the_sample_flavor_by_their_names():
     flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())
     topology = flavor["spec"]["topology"]
     assert sorted(topology["names"].values()) == sorted(topology["levels"])
-    names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml", "queues.yaml"}
+    names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml", "queues.yaml", "cohorts.yaml"}
     assert {"required.yaml", "preferred.yaml", "unconstrained.yaml", "indexed.yaml"} <= names
     for name in names:
         job = yaml.safe_load((MANIFESTS / "samples" / name).read_text())
@@ -300,6 +301,17 @@ def test_samples_ask_for_levels_of_the_sample_flavor_by_their_names():
             value for key, value in job["spec"]["template"]["metadata"]["annotations"].items() if key in Keys().requests
         ]
         assert value in (*topology["names"], "true")
+
+
+def test_sample_cohorts_are_one_tree_with_quota_of_the_sample_flavor():
+    flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())["metadata"]["name"]
+    made = list(yaml.safe_load_all((MANIFESTS / "samples" / "cohorts.yaml").read_text()))
+    parents = {one["metadata"]["name"]: one["spec"].get("parentName") for one in made}
+    assert parents == {"org": None, "research": "org", "product": "org"}
+    for group in (group for one in made for group in one["spec"].get("resourceGroups", ())):
+        assert [one["name"] for one in group["flavors"]] == [flavor]
+    # The API server's own schema is asked in tests/integration/test_crds.py; the models say the same of types.
+    assert [Cohort.from_wire(one).to_wire() for one in made] == made
 
 
 def test_sample_queues_have_quota_of_the_sample_flavor_and_serve_the_sample_jobs():

@@ -9,7 +9,7 @@ from support.queue_objects import GPU, cluster, cohort, local, quota, read, work
 
 from cli.queues import rendering
 from cli.queues.report import report
-from cli.web.questions import _queue
+from cli.web.questions import _queue, _unnamed
 from queueing.model import Rules
 from web.sight import Sight
 
@@ -107,6 +107,17 @@ def test_the_page_tells_who_may_not_look_at_queues_nothing_of_the_tree_above():
     tenant = Sight(namespaces=frozenset({"team"}))
     assert _queue(made_up, tenant)["path"] == ("research",)
     assert _queue(made_up, Sight(namespaces=frozenset({"team"}), queues=True))["path"] == ("org", "research")
+
+
+def test_the_page_tells_them_no_lender_above_the_cohort_that_their_queue_names():
+    def told(**sees):
+        options = [{"lender": "org"}, {"lender": "research"}, {"lender": ""}]
+        place = {"cohort": "research", "options": options, "victims": [], "history": []}
+        sight = Sight(namespaces=frozenset({"team"}), **sees)
+        return [one["lender"] for one in _unnamed({"queue": place}, sight)["queue"]["options"]]
+
+    assert told() == ["", "research", ""]
+    assert told(queues=True) == ["org", "research", ""]
 
 
 def test_of_one_queue_the_cohorts_above_it_are_shown_and_no_others():
