@@ -167,8 +167,12 @@ def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
 
 
 def _weight(sharing: FairSharing | None) -> int:
-    """The weight of a queue, in thousandths."""
-    return parse("cpu", sharing.weight) if sharing is not None else 1000
+    """The weight of a queue, in thousandths. Raises ValueError where it is no quantity."""
+    try:
+        return parse("cpu", sharing.weight) if sharing is not None else 1000
+    except ValueError as error:
+        # Read as an amount of CPUs, which has thousandths too; the message names what it is.
+        raise ValueError(f"spec.fairSharing.weight{str(error).removeprefix('cpu')}") from None
 
 
 def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:
