@@ -185,6 +185,8 @@ class Reason(StrEnum):
     NO_QUEUE = "NoQueue", ReasonTraits(of_itself=True)  # no such LocalQueue, or its ClusterQueue is missing
     QUEUE_STOPPED = "QueueStopped", ReasonTraits(of_itself=True)
     NAMESPACE_NOT_SELECTED = "NamespaceNotSelected", ReasonTraits(of_itself=True)
+    # Cohorts above its cluster queue are each other's parents, so that nothing says what may be borrowed from whom.
+    COHORT_CYCLE = "CohortCycle", ReasonTraits(gravity=102, cure=Cure.CLUSTER, of_itself=True)
     # The cluster queue has no quota at all for a resource that is asked for.
     NO_QUOTA = "NoQuota", ReasonTraits(gravity=101, cure=Cure.CLUSTER, of_itself=True)
     # More than the queue may ever use.

@@ -372,7 +372,7 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
     state.release_workload(claim.holder)
     held, chosen = not claim.lacks, list[tuple[str, UpperBounds, Ints]]()
     with without_successors(state, queues.quotas, queues.successors.values()):
-        missing = {(one.flavor, one.resource) for one in _missing(queues, claim)}
+        missing = {(one.flavor, one.resource): one.cohort for one in _missing(queues, claim)}
         claim.lack(missing)
         for flavor, pod_sets in claim.option.parts if not missing else ():  # else room is of no use to it yet
             if (outlook := UpperBounds.compute_bounds(state, flavor, pod_sets[0])) is not None:
@@ -503,8 +503,11 @@ def barring_claim(queues: Queues, entry: Entry, option: FlavorAssignment) -> Bac
         if quotas.pool(claim.entry.queue) != quotas.pool(entry.queue) or not comes_before(queues, claim, entry):
             continue
         own = claim.entry.queue == entry.queue
-        for key in claim.bars & option.amounts.keys():
+        for key in claim.bars.keys() & option.amounts.keys():
             amount = option.amounts[key]
+            # Where the limit of a cohort stops the claimant, what is taken elsewhere in the tree does not.
+            if not quotas.is_below(entry.queue, claim.bars[key]):
+                continue
             if amount > 0 and (own or quotas.used(entry.queue, key) + amount > quotas.nominal(entry.queue, key)):
                 return claim
     return None

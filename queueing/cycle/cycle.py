@@ -56,7 +56,7 @@ class Preempting(msgspec.Struct, frozen=True):
 
     def message_to(self, victim: PlannedVictim) -> str:
         """What a victim is told."""
-        return messages.preempted(self.title or self.key, self.grant.queue, victim.reason)
+        return messages.preempted(self.title or self.key, self.grant.queue, victim.reason, victim.cohort)
 
 
 class Waiting(msgspec.Struct, frozen=True):

@@ -136,13 +136,18 @@ class _QueueNominator(msgspec.Struct):
         """The first option in which it fits, or preempts where that comes before later options."""
         queue = self.queues.quotas.queues[self.entry.queue]
         borrowing: Fits | None = None
+        least = 0
         for option in found:
             placed = self.place_option(option)
             if placed is not None:
                 fits = Fits(option, placed, counts, self.over)
-                if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
+                level = self.queues.quotas.borrowing_level(self.entry.queue, option.amounts)
+                if queue.borrow_first or not level:
                     return fits
-                borrowing = borrowing or fits
+                # Of those in which it borrows, the one where it finds the quota furthest down (Kueue 0.19.2,
+                # flavorassigner.go, shouldTryNextFlavor and isPreferred).
+                if borrowing is None or level < least:
+                    borrowing, least = fits, level
             elif self._may_preempt and self._ever(option) and option.request not in self.free:
                 first = queue.preempt_first and borrowing is None
                 if first and (made := self.place_later([option], counts) or self.preempts(option, counts)) is not None:
@@ -435,6 +440,11 @@ class _QueueNominator(msgspec.Struct):
 def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     """What one workload can be given now. Leaves state and quota as they were."""
     assert entry.group is not None  # noqa: S101  (only who waits in a line is looked at)
+    # No event ends this: a change of the tree wakes the lines below it. Aside, as what ends does not help it either.
+    if names := queues.quotas.cycle_of(entry.queue):
+        refused = Waits(aside=True)
+        refused.add(messages.cohort_cycle(names))
+        return refused
     known = queues.options_of(state, entry.group)
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
     asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])

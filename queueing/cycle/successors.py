@@ -315,7 +315,9 @@ def _covered(queues: Queues, one: Successor) -> dict[str, Quantities]:
     quotas, left = queues.quotas, dict(one.option.amounts)
     covered: dict[str, Quantities] = {}
     # Its own queue first: what comes back there needs no lender. Then by name, so that equal states give equal answers.
-    for queue in sorted(quotas.members(one.entry.queue), key=lambda name: (name != one.entry.queue, name)):
+    members = quotas.members(one.entry.queue)
+    leaving = (queue for queue in queues.leaving.amounts if queue in members)
+    for queue in sorted(leaving, key=lambda name: (name != one.entry.queue, name)):
         for name, amount in left.items():
             # Of another queue only what it borrows: the rest comes back to that queue's own workloads.
             most = amount if queue == one.entry.queue else quotas.used(queue, name) - quotas.nominal(queue, name)

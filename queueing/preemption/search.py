@@ -375,7 +375,9 @@ class _Search:
             # Below its least number of pods the rest is of no use to it.
             if left == 0 or left < max(workload.at_least.values(), default=0):
                 domains = ()
-            own = other.queue == self.entry.queue
-            reason = Reason.IN_CLUSTER_QUEUE if own else self.candidates.mode.reason
-            reason = Reason.OUTSIDE_QUEUES if other.outside is not None else reason
-            yield PlannedVictim(workload.key, workload.uid, workload.priority, reason, domains)
+            reason, cohort = Reason.IN_CLUSTER_QUEUE, ""
+            if other.outside is not None:
+                reason = Reason.OUTSIDE_QUEUES
+            elif other.queue != self.entry.queue:
+                reason, cohort = self.candidates.reason_for(other.queue)
+            yield PlannedVictim(workload.key, workload.uid, workload.priority, reason, domains, cohort)

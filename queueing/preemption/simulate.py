@@ -15,7 +15,9 @@ from engine.model import Pod
 from engine.reservation_key import HolderKey, Role, part_of, role_of, whole_of
 from queueing.model import FlavorResource
 from queueing.preemption.candidates import Candidates
+from queueing.preemption.cohort_reach import nodes_between, overuses
 from queueing.preemption.fragmentation import held as held_on
+from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.eviction_units import split
 from queueing.queues.held import Held
 
@@ -36,6 +38,7 @@ class SimulatedRemoval:
 
     candidates: Candidates
     before: dict[HolderKey, tuple[Assignment, ...]] = field(default_factory=dict)  # of those whose units were taken
+    between: dict[str, tuple[TreeNode, ...]] = field(default_factory=dict)  # by queue, as they are asked for
 
     def __post_init__(self) -> None:
         who = self.candidates
@@ -123,7 +126,7 @@ class SimulatedRemoval:
         if held is None or given is None:
             return False
         if held.queue != self.entry.queue:
-            if not any(self.queues.leaving.overuse_left(held.queue, name) > 0 for name in self.option.amounts):
+            if not all(overuses(self.queues.leaving, node, self.option.amounts) for node in self._between(held.queue)):
                 return False
             if self.candidates.spared(key):
                 return False
@@ -140,6 +143,14 @@ class SimulatedRemoval:
             left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
             quotas.charge_workload(key, msgspec.structs.replace(held, amounts=left))
         return True
+
+    def _between(self, queue: str) -> tuple[TreeNode, ...]:
+        """The node of another queue, and of the cohorts above it that are not above the preemptor."""
+        found = self.between.get(queue)
+        if found is None:
+            nodes = self.queues.quotas.tree.queues
+            found = self.between[queue] = nodes_between(nodes[self.entry.queue], nodes[queue])
+        return found
 
     def _quota_of_unit(self, unit: HolderKey) -> Held | None:
         """The quota that a unit holds: all that its workload does, or the part of some of its slices."""

@@ -486,9 +486,7 @@ class Queues:
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:
         """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""
         yield ("placed",)
-        if self.quotas.shares(grant.queue) and any(
-            self.quotas.overuse_of_queue(grant.queue, key) > 0 for key in grant.amounts
-        ):
+        if self.quotas.overuses_any(grant.queue, grant.amounts):
             yield ("borrow", self.quotas.pool(grant.queue))
 
     def wish(self, key: str, counts: Mapping[str, int] | None) -> None:

@@ -287,8 +287,31 @@ class Quotas:
             if amount > available:
                 used, limit = self.used(queue, key), self.limit(queue, key)
                 lasting = self._non_preemptible.get(queue, {}).get(key, 0) if available < left else None
-                cohort = self.bottleneck(queue, key)
+                cohort = self._stopping_cohort(queue, key, used + amount)
                 yield Missing(*key, amount - available, amount, used, limit, used + amount > limit, cohort, lasting)
+
+    def _stopping_cohort(self, queue: str, key: FlavorResource, amount: int) -> str:
+        """The cohort whose limit keeps a queue from using so much; "" where its own does, or others use the rest."""
+        node = self._nodes.get(queue, _UNKNOWN)
+        own = node.borrowing.get(key)
+        if own is not None and amount > node.subtree.get(key, 0) + own:
+            return ""
+        found = self.tree.bottleneck(node, key)
+        return found.name if found is not None else ""
+
+    def use_of_cohort(self, cohort: str, key: FlavorResource) -> tuple[int, int]:
+        """How much all below a cohort may use at most with what it borrows, and how much they use of that."""
+        node = self.tree.cohorts[cohort]
+        return node.subtree.get(key, 0) + node.borrowing.get(key, 0), node.usage.get(key, 0)
+
+    def is_below(self, queue: str, cohort: str) -> bool:
+        """Whether a queue is below a cohort; "" any."""
+        return not cohort or any(node.name == cohort for node in self._nodes.get(queue, _UNKNOWN).path)
+
+    def members_below(self, queue: str, cohort: str) -> frozenset[str]:
+        """The queues of the tree of a queue that are below a cohort; "" all."""
+        members = self.members(queue)
+        return frozenset([name for name in members if self.is_below(name, cohort)]) if cohort else members
 
     def borrows(self, queue: str, amounts: Quantities, less: Quantities | None = None) -> bool:
         """Whether it would use more than its nominal quota of one of these; ``less`` is taken away from its usage."""
@@ -306,10 +329,14 @@ class Quotas:
         """
         return self.tree.level_of(self._nodes.get(queue, _UNKNOWN), amounts, less or {})
 
-    def bottleneck(self, queue: str, key: FlavorResource) -> str:
-        """The lowest cohort above it whose own limit stops it, whoever else uses more; "" where none does."""
-        found = self.tree.bottleneck(self._nodes.get(queue, _UNKNOWN), key)
-        return found.name if found is not None else ""
+    def overuses_any(self, queue: str, keys: Iterable[FlavorResource]) -> bool:
+        """Whether it or a cohort above it uses more than its own of one of these, those that leave not counted."""
+        node = self._nodes.get(queue, _UNKNOWN)
+        # Below the root: nobody takes anything back from all of a tree.
+        nodes = (node, *node.path)[:-1]
+        return any(
+            one.usage.get(key, 0) - one.gone.get(key, 0) > one.subtree.get(key, 0) for key in keys for one in nodes
+        )
 
     def overuse_of_queue(self, queue: str, key: FlavorResource) -> int:
         """How much it uses beyond its nominal quota, victims on their way out not counted."""

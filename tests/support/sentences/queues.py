@@ -7,6 +7,7 @@ from support import queue_factories as queued
 from support.sentences.golden import Golden
 
 from engine.model import Policy, Taint, TopologyRequest
+from engine.results import Refusal
 from queueing.cycle import shield
 from queueing.model import LocalQueue, PlainFlavor, Stop
 from queueing.queues.flavor_assigner import options
@@ -57,6 +58,31 @@ def a_cluster_queue_that_is_drained():
 @case
 def a_namespace_that_is_not_selected():
     return refused(led(namespaces=None))
+
+
+def below(*parents):
+    """A workload in a queue below the first of these cohorts, each of which is below the next, the last below it."""
+    queues = queued.make_queues(queued.make_queue(cohort=parents[0]))
+    for at, name in enumerate(parents):
+        queues.set_cohort(queued.make_cohort(name, 0, parents[(at + 1) % len(parents)]))
+    queued.submit(queues, queued.make_workload("ns/w"))
+    waits = queued.run(queued.make_state(), queues).waiting[0]
+    return Refusal(waits.reason, waits.message)
+
+
+@case
+def a_cohort_that_is_its_own_parent():
+    return below("a")
+
+
+@case
+def cohorts_that_are_each_others_parents():
+    return below("org", "research", "product")
+
+
+@case
+def many_cohorts_that_are_each_others_parents():
+    return below(*(f"c{at}" for at in range(9)))
 
 
 GOLDEN.section("flavors of a queue")

@@ -21,7 +21,8 @@ from queueing import messages, model
 from queueing.cycle.elastic import hold_elsewhere
 from queueing.cycle.growth import hold_growth
 from queueing.model import OutsidePod
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from queueing.preemption.cohort_reach import owed_cohort
+from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
 from queueing.queues.queues import Queues
 from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.model.actions import Evict
@@ -156,16 +157,25 @@ class Reservations:
 
     def eviction_message(self, preemptor: HolderKey, victim: HolderKey) -> Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
-        entry, other, quotas = self.queues.entries[preemptor], self.queues.entry_of_unit(victim), self.queues.quotas
-        ours = entry.queue
-        borrows = entry.grant is not None and any(quotas.overuse_of_queue(ours, key) > 0 for key in entry.grant.amounts)
-        detail = Reason.RECLAIMED_WHILE_BORROWING if borrows else Reason.RECLAIMED
+        entry, other = self.queues.entries[preemptor], self.queues.entry_of_unit(victim)
+        ours, cohort = entry.queue, ""
+        detail = Reason.RECLAIMED
+        if self._borrows(entry):
+            detail = Reason.RECLAIMED_WHILE_BORROWING
+            if owed := owed_cohort(self.queues.quotas, entry, other.queue):
+                detail, cohort = Reason.RECLAIMED, owed
         # Later rules win: a plan does not store by which rule each
         # victim goes, so it is worked out from the queues as they are.
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
-        return Evict(Reason.PREEMPTED, messages.preempted(self.queues.title_of(preemptor), ours, detail), detail)
+        text = messages.preempted(self.queues.title_of(preemptor), ours, detail, cohort)
+        return Evict(Reason.PREEMPTED, text, detail)
+
+    def _borrows(self, entry: Entry) -> bool:
+        """Whether the queue of one that is nominated uses more than its nominal quota of what it is to get."""
+        overuse = self.queues.quotas.overuse_of_queue
+        return entry.grant is not None and any(overuse(entry.queue, key) > 0 for key in entry.grant.amounts)
 
     def awaited(self, victim: HolderKey) -> Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
@@ -179,7 +189,13 @@ class Reservations:
     def reclaimed(self, victim: HolderKey) -> bool:
         """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
-        return preemptor is not None and self.eviction_message(preemptor, victim).detail is Reason.RECLAIMED
+        if preemptor is None or self.takes_for_cohort(victim):
+            return False
+        return self.eviction_message(preemptor, victim).detail is Reason.RECLAIMED
+
+    def takes_for_cohort(self, victim: HolderKey) -> bool:
+        """Whether who waits for one to be gone borrows: then a cohort takes its quota back, and budgets count."""
+        return any(self._borrows(self.queues.entries[one]) for one in self.preemptors_of(victim))
 
     def losing(self, key: HolderKey) -> Losing | None:
         """The domains in which an admitted workload loses its slices, and why; None where it loses none."""

@@ -219,16 +219,27 @@ def test_circles_of_every_size_end_with_the_edge_that_made_them(mend):
 
 def test_a_bottleneck_is_the_lowest_cohort_whose_own_limit_stops_a_queue():
     made = example_a()
-    assert made.bottleneck("vision", KEY) == "research"  # 26 of 34
-    assert made.bottleneck("ads", KEY) == ""
+    assert [bottleneck(made, queue) for queue in ("vision", "ads")] == ["research", None]  # 26 of 34
     hold(made, "a", "ads", 20)
-    assert made.bottleneck("vision", KEY) == ""  # org has 14 left, and research might have 16 of them
+    assert bottleneck(made, "vision") is None  # org has 14 left, and research might have 16 of them
     hold(made, "v", "vision", 20)
     (missing,) = made.missing_quota("vision", {KEY: 9})
     assert (missing.lacking, missing.cohort) == (1, "")  # org has 8 left: 34 less 20 and 6
     made.release_quota("a")
     (missing,) = made.missing_quota("vision", {KEY: 11})
-    assert (missing.lacking, missing.cohort) == (1, "research")  # which may use 26, and uses 16
+    assert (missing.lacking, missing.cohort) == (1, "research")
+    assert made.use_of_cohort("research", KEY) == (26, 16)
+    assert made.members_below("vision", "research") == {"vision", "speech"}
+    (missing,) = made.missing_quota("speech", {KEY: 11})
+    assert (missing.lacking, missing.cohort) == (1, "research")
+    made.release_quota("v")
+    (missing,) = made.missing_quota("speech", {KEY: 13})
+    assert (missing.lacking, missing.cohort) == (1, "")  # its own limit stops it
+
+
+def bottleneck(made, queue):
+    found = made.tree.bottleneck(node_of(made, queue), KEY)
+    return found and found.name
 
 
 def random_quota(dice):
