@@ -80,7 +80,7 @@ class FairSharing(Struct, frozen=True):
     weight: Quantity = "1"
 
 
-class AdmissionScope(Struct, frozen=True):
+class QueueAdmissionScope(Struct, frozen=True):
     """How the LocalQueues of a ClusterQueue share it."""
 
     admission_mode: str = ""
@@ -98,7 +98,7 @@ class ClusterQueueSpec(Struct, frozen=True):
     admission_checks_strategy: AdmissionChecks | None = None
     stop_policy: str = "None"
     fair_sharing: FairSharing | None = None
-    admission_scope: AdmissionScope | None = None
+    admission_scope: QueueAdmissionScope | None = None
 
 
 class ClusterQueue(Object, frozen=True):

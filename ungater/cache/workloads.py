@@ -80,7 +80,7 @@ class WorkloadEvents:
         if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
         if objects.is_true(observed.conditions, ADMITTED):
-            self._admissions.settle_use(entry)
+            self._admissions.count_as_admitted(entry)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.
