@@ -80,7 +80,7 @@ class FairSharing(Struct, frozen=True):
     weight: Quantity = "1"
 
 
-class AdmissionScope(Struct, frozen=True):
+class QueueAdmissionScope(Struct, frozen=True):
     """How the LocalQueues of a ClusterQueue share it."""
 
     admission_mode: str = ""
@@ -98,7 +98,7 @@ class ClusterQueueSpec(Struct, frozen=True):
     admission_checks_strategy: AdmissionChecks | None = None
     stop_policy: str = "None"
     fair_sharing: FairSharing | None = None
-    admission_scope: AdmissionScope | None = None
+    admission_scope: QueueAdmissionScope | None = None
 
 
 class ClusterQueue(Object, frozen=True):
@@ -193,8 +193,12 @@ def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
 
 
 def _weight(sharing: FairSharing | None) -> int:
-    """The weight of a queue, in thousandths."""
-    return parse("cpu", sharing.weight) if sharing is not None else 1000
+    """The weight of a queue, in thousandths. Raises ValueError where it is no quantity."""
+    try:
+        return parse("cpu", sharing.weight) if sharing is not None else 1000
+    except ValueError as error:
+        # Read as an amount of CPUs, which has thousandths too; the message names what it is.
+        raise ValueError(f"spec.fairSharing.weight{str(error).removeprefix('cpu')}") from None
 
 
 def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:

@@ -26,6 +26,7 @@ from queueing.messages import in_circle, missing_parent
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, quotas_of, serves
 from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.entry import HOLDING, Phase
+from queueing.queues.fair_use import FairUse
 from queueing.queues.queues import Queues
 
 INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
@@ -60,6 +61,11 @@ class Standing(msgspec.Struct):
     consumed: dict[str, float] | None = None
     consumed_at: float = 0.0
     score: float = 0.0
+
+    def tell_use(self, use: FairUse, part: str) -> None:
+        """It is a local queue, and this is what it used over time."""
+        self.consumed, self.score = use.consumed_by(part), use.score_of(part)
+        self.consumed_at = use.updated_at(part)
 
     def count_pending(self) -> None:
         """One more waits."""
@@ -202,8 +208,7 @@ def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -
     found = Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
     line = queues.pending.lines.get(queue.cluster_queue)
     if line is not None and line.by_use and queue.cluster_queue in queues.quotas.queues:
-        found.consumed, found.score = queues.use.consumed_by(queue.part), queues.use.score_of(queue.part)
-        found.consumed_at = queues.use.updated_at(queue.part)
+        found.tell_use(queues.use, queue.part)
     return found
 
 

@@ -114,6 +114,11 @@ class QueueMetrics:
         self._local_workloads = table(
             "local_queue_workloads", "Workloads of a LocalQueue: pending or admitted.", *_LOCAL, "state"
         )
+        self._local_use = table(
+            "local_queue_fair_use",
+            "The score of a LocalQueue that shares its ClusterQueue over time: the least is next; +Inf: weight 0.",
+            *_LOCAL,
+        )
         self._held = seconds(
             "local_queue_resource_seconds",
             "Amounts held by workloads of a LocalQueue, times the seconds for which they were held.",
@@ -178,7 +183,7 @@ class QueueMetrics:
             table.replace(rows)
 
     def _tell_local_queues(self, queues: Queues, found: Standings, now: float) -> None:
-        used, workloads = _Numbers(), _Numbers()
+        used, workloads, over_time = _Numbers(), _Numbers(), _Numbers()
         for (namespace, local), standing in found.local.items():
             ahead = queues.config.local[namespace, local].cluster_queue
             if not local or ahead not in queues.quotas.queues:
@@ -189,8 +194,12 @@ class QueueMetrics:
                 self._held.add((*queue, *key), 0.0, now)  # there from the start, so that no increase is missed
             _add(workloads, (*queue, "pending"), standing.pending)
             _add(workloads, (*queue, "admitted"), standing.admitted)
+            if standing.consumed is not None:
+                # Of those that share a series the one that is next: scores of several are no score together.
+                over_time[queue] = min(standing.score, over_time.get(queue, inf))
         self._local_used.replace(used)
         self._local_workloads.replace(workloads)
+        self._local_use.replace(over_time)
 
     def _count_entries(self, queues: Queues, labels: Sequence[str], of: Labels, passed: float, now: float) -> None:
         for key, entry in queues.entries.items():
@@ -223,6 +232,7 @@ class QueueMetrics:
             table.replace({})
         self._local_used.replace({})
         self._local_workloads.replace({})
+        self._local_use.replace({})
 
 
 def _name(queues: Queues, name: str) -> str:

@@ -23,7 +23,7 @@ from kube.errors import Forbidden, NotFound
 from kube.objects import Condition, Namespace, Object, ResourceFlavor, is_true
 from kube.pods import convert
 from kube.pods.templates import template_of
-from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor
+from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor, stored_use
 from kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from kube.workloads import WholeWorkload, WorkloadPodSet
 from queueing import model
@@ -138,8 +138,9 @@ def build(
         queues.set_namespace(namespace.metadata.name, namespace.metadata.labels or {})
     wrong += _take_in(cohorts, "Cohort", lambda wire: queues.set_cohort(cohort(wire)))
     wrong += _take_in(cluster, "ClusterQueue", lambda wire: queues.set_cluster_queue(cluster_queue(wire)))
-    for one in local:
-        queues.set_local_queue(local_queue(one))
+    # What LocalQueues used over time goes by when it was stored, and by when each workload began to hold what it holds.
+    queues.pass_time(now)
+    wrong.extend(_set_local_queues(queues, local))
     # A Workload without a queue is charged to no quota.
     unfinished = (one for one in workloads if not is_true(one.status.conditions, "Finished"))
     live = {objects.key(one): one for one in unfinished if one.spec.queue_name}
@@ -149,13 +150,26 @@ def build(
         if live[key].spec.active:
             workload = live[key]
             # First into the queue, then put off: only what is in a queue has a turn to lose.
-            queues.submit(_workload_for_order(workload), now)
+            queues.submit(_workload_for_order(workload), now, _since(workload, "False"))
             requeue = workload.status.requeue_state
             until = _seconds(requeue.requeue_at) if requeue is not None else 0.0
             if until > now:
                 queues.delay_workload(key, until)
+    queues.wake_due(now)  # who has waited for too long comes before what LocalQueues used
     inactive = sorted(key for key in waiting if not live[key].spec.active)
     return QueueReading(queues, state, live, tuple(inactive), tuple(wrong), now, names)
+
+
+def _set_local_queues(queues: Queues, local: Iterable[LocalQueue]) -> Iterator[str]:
+    """Take in LocalQueues and what they used over time; returns what is wrong with those that cannot be read."""
+    for one in local:
+        namespace, name = one.metadata.namespace, one.metadata.name
+        try:
+            queues.set_local_queue(local_queue(one))
+        except ValueError as error:
+            yield f"LocalQueue {namespace}/{name}: {error}"
+        if (used := stored_use(one)) is not None:
+            queues.use.restore_use(model.part_of(namespace, name), *used)
 
 
 def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkload], now: float) -> None:
@@ -164,7 +178,10 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
         nominated = one.status.admission is None
         victims = () if one.status.admission is not None else _victims(one)
-        queues.restore_workload(state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated)
+        since = None if nominated else _since(one, "True") or now
+        queues.restore_workload(
+            state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated, since=since
+        )
     for one, grant in held:
         # After all of them: growth is held beside what its workload has.
         nomination = one.status.nomination
@@ -173,6 +190,12 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
             growth = ReservationKey.for_growth(objects.key(one))
             workload = msgspec.structs.replace(_workload_for_order(one), key=growth)
             hold_growth(state, queues, workload, more, _victims(one), {})
+
+
+def _since(workload: WholeWorkload, status: str) -> float | None:
+    """Since when it holds quota, or (``False``) has none; None where nobody wrote that."""
+    found = objects.condition(workload.status.conditions, "QuotaReserved")
+    return _seconds(found.last_transition_time) or None if found is not None and found.status == status else None
 
 
 def title_of(workload: WholeWorkload) -> str:

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from cli.output import counted, plain_table
 from cli.queues.cohorts import CohortView
-from cli.queues.report import QueuesReport, QueueView, WaitingWorkload
-from engine.quantity import readable
+from cli.queues.report import LocalQueueUse, QueuesReport, QueueView, WaitingWorkload
+from engine.quantity import in_bytes, readable
 from queueing.status import LENDS
 
 NO_QUEUE = (
@@ -60,17 +60,28 @@ def _render_queue(view: QueueView) -> Iterator[RenderableType]:
     if len(view.uses) > 1:
         yield Text("")
         # Who holds how much, by LocalQueue: one alone holds what the cluster queue does.
-        uses = plain_table("~LOCAL QUEUE", ">WAITING", ">LONGEST WAIT", ">ADMITTED", "~USED")
+        over_time = (">SCORE", "~OVER TIME") if view.by_use else ()
+        uses = plain_table("~LOCAL QUEUE", ">WAITING", ">LONGEST WAIT", ">ADMITTED", "~USED", *over_time)
         for one in view.uses:
             wait = "-" if one.longest_wait_seconds is None else duration(one.longest_wait_seconds)
             holds = ", ".join(
                 f"{readable(resource, amount)} {resource}" for resource, amount in one.used.items() if amount != "0"
             )
-            uses.add_row(one.name, str(one.pending), wait, str(one.admitted), holds or "-")
+            row = (one.name, str(one.pending), wait, str(one.admitted), holds or "-")
+            uses.add_row(*row, *(_over_time(one) if view.by_use else ()))
         yield uses
     if view.waiting:
         yield Text("")
         yield waiting_table(view.waiting)
+
+
+def _over_time(one: LocalQueueUse) -> tuple[str, str]:
+    """The score of a LocalQueue, and of what it comes."""
+    used = ", ".join(
+        f"{float(amount):.1f} {resource}" for resource, amount in (one.consumed or {}).items() if not in_bytes(resource)
+    )
+    weight = "" if one.weight in {"1", None} else f", weight {one.weight}"
+    return "-" if one.score is None else f"{one.score:.1f}", (used or "nothing") + weight
 
 
 def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:

@@ -1,6 +1,7 @@
 """Who waits where, in which place, for what; and how much of each quota is used: `QueuesReport`."""
 
 from collections.abc import Iterator
+from math import isinf
 
 import msgspec
 
@@ -10,7 +11,7 @@ from cli.output import Failure, counted
 from cli.queues.cohorts import CohortView, path_of
 from cli.queues.cohorts import views as cohort_views
 from crds.spelling import meant
-from engine.quantity import format_quantity
+from engine.quantity import format_part, format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import condition
@@ -59,20 +60,28 @@ class WaitingWorkload(msgspec.Struct, frozen=True):
 
 
 class LocalQueueUse(msgspec.Struct, frozen=True):
-    """What workloads of one LocalQueue (``NAMESPACE/NAME``) hold of a cluster queue, and how many wait for how long."""
+    """What workloads of one LocalQueue (``NAMESPACE/NAME``) hold of a cluster queue, and how many wait for how long.
+
+    ``weight``, ``score`` and ``consumed`` (by resource) are of a cluster queue whose LocalQueues share it by what they
+    used over time; ``score`` is None too where the weight is 0, which is last.
+    """
 
     name: str
     pending: int
     admitted: int
     used: dict[str, str]  # by resource, in all flavors
     longest_wait_seconds: int | None
+    weight: str | None = None
+    score: float | None = None
+    consumed: dict[str, str] | None = None
 
 
 class QueueView(msgspec.Struct, frozen=True):
     """A cluster queue and who waits there.
 
     ``path``: the cohorts above it, the root first, as far as they are known; ``cohort``: the one that it names.
-    ``uses``: of the local queues whose workloads are listed.
+    ``uses``: of the local queues whose workloads are listed. ``by_use``: these take turns by what they used over time,
+    and stand in that order.
     """
 
     name: str
@@ -90,6 +99,7 @@ class QueueView(msgspec.Struct, frozen=True):
     quotas: tuple[QuotaUse, ...]
     waiting: tuple[WaitingWorkload, ...]
     uses: tuple[LocalQueueUse, ...]
+    by_use: bool = False
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
@@ -188,7 +198,14 @@ def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[st
         quotas=tuple(_uses(reading, name, standing)),
         waiting=waiting,
         uses=tuple(_local_uses(reading, name, found, only, waiting)),
+        by_use=goes_by_use(reading, name),
     )
+
+
+def goes_by_use(reading: QueueReading, queue: str) -> bool:
+    """Whether the LocalQueues of a cluster queue take turns by what they used over time."""
+    line = reading.queues.pending.lines.get(queue)
+    return line is not None and line.by_use
 
 
 def _local_uses(
@@ -198,9 +215,12 @@ def _local_uses(
     only: set[tuple[str, str]] | None,
     waiting: tuple[WaitingWorkload, ...],
 ) -> Iterator[LocalQueueUse]:
-    for key, local in sorted(reading.queues.config.local.items()):
+    # Scores are all 0 where LocalQueues do not go by them.
+    local_queues = sorted(reading.queues.config.local.items(), key=lambda pair: (found.local[pair[0]].score, pair[0]))
+    for key, local in local_queues:
         if local.cluster_queue != name or (only is not None and key not in only):
             continue
+        standing = found.local[key]
         used: dict[str, int] = {}
         for (_, resource), amount in found.local[key].reserved.items():
             used[resource] = used.get(resource, 0) + amount
@@ -211,6 +231,11 @@ def _local_uses(
             admitted=found.local[key].admitted,
             used={resource: format_quantity(resource, amount) for resource, amount in used.items()},
             longest_wait_seconds=max((one.age_seconds for one in waiting if one.local_queue == text), default=None),
+            weight=None if standing.consumed is None else f"{local.weight / 1000:g}",
+            score=None if standing.consumed is None or isinf(standing.score) else standing.score,
+            consumed=None
+            if standing.consumed is None
+            else {resource: format_part(resource, amount) for resource, amount in standing.consumed.items()},
         )
 
 
@@ -273,7 +298,7 @@ def waiting_of(reading: QueueReading, key: str, position: int | None) -> Waiting
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,
         message=message,
-        short=_summarize_reason(reading, key, reason, message),
+        short="; ".join(filter(None, (_summarize_reason(reading, key, reason, message), behind_lighter(reading, key)))),
         victims=tuple(f"{one.namespace}/{one.name}" for one in nomination.victims) if nomination is not None else (),
     )
 
@@ -287,6 +312,17 @@ def _summarize_reason(reading: QueueReading, key: str, reason: str, message: str
         return f"{counted(len(nomination.victims), 'evicted workload')} to be gone"
     begin = message.partition(": ")[0]
     return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
+
+
+def behind_lighter(reading: QueueReading, key: str) -> str:
+    """Whose workload goes before one that waits because its LocalQueue used less over time; "": nobody's."""
+    queues, entry = reading.queues, reading.queues.entries[key]
+    first = next(iter(queues.waiting(entry.queue)), key) if goes_by_use(reading, entry.queue) else key
+    ours, theirs = entry.workload.part, queues.entries[first].workload.part
+    score, lighter = queues.use.score_of(ours), queues.use.score_of(theirs)
+    if entry.group is None or theirs == ours or lighter >= score:
+        return ""
+    return f"behind {theirs}, which used less ({lighter:.1f} against {'weight 0' if isinf(score) else f'{score:.1f}'})"
 
 
 def _lacking_quota(reading: QueueReading, key: str) -> str:

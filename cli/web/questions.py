@@ -35,6 +35,7 @@ MOST_PODS: Final = 20_000  # that a manifest may make
 MOST_EVENTS: Final = 50_000  # of YAML: a key, a value, and the beginning and end of a list or an object are one each
 PREFIX: Final = "topogate-question-"
 OTHERS: Final = "somebody else's"
+NAMES_OTHERS: Final = ("behind it wait", "which used less")  # in what `explain` says of a queue
 UNTOLD: Final = "the details may name what is in namespaces that you may not see"
 _COUNTS: Final = {
     name: re.compile(rf"\b{name}[\"']?\s*:\s*[\"']?(\d{{1,9}})") for name in ("replicas", "size", "parallelism")
@@ -250,6 +251,6 @@ def _unnamed(made: Json, sight: Sight) -> Json:
             one if sight.may_name(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)
             for one in place["victims"]
         ]
-        # This one sentence lists jobs of others by name.
-        place["history"] = [one for one in place["history"] if "behind it wait" not in one]
+        # These sentences name jobs and LocalQueues of others.
+        place["history"] = [one for one in place["history"] if not any(text in one for text in NAMES_OTHERS)]
     return made

@@ -36,6 +36,15 @@ class _Holding(msgspec.Struct):
     settled: bool
     penalty: dict[str, float] = msgspec.field(default_factory=dict)
 
+    def penalize(self, share: float) -> None:
+        """Such a part of what it holds stands for it."""
+        self.penalty = {resource: amount * share for resource, amount in self.amounts.items()}
+
+    def settle(self) -> dict[str, float]:
+        """What it holds counts from now on; returns what stood for it."""
+        penalty, self.penalty, self.settled = self.penalty, {}, True
+        return penalty
+
 
 class _History(msgspec.Struct):
     """One LocalQueue. ``consumed`` as of ``at``; ``used``: what is held and settled; ``promised``: the rest of that.
@@ -51,6 +60,18 @@ class _History(msgspec.Struct):
     used: Amounts = msgspec.field(default_factory=dict)
     promised: Amounts = msgspec.field(default_factory=dict)
     held: dict[HolderKey, _Holding] = msgspec.field(default_factory=dict)
+
+    def restore(self, consumed: Mapping[str, float], at: float) -> None:
+        """So much was consumed up to a time before a restart."""
+        self.consumed, self.at, self.restored_at = dict(consumed), at, at
+
+    def set_weight(self, weight: int) -> None:
+        """The LocalQueue is there, with this weight."""
+        self.weight, self.gone_at = weight, None
+
+    def mark_gone(self, now: float) -> None:
+        """The LocalQueue was deleted."""
+        self.gone_at = now
 
     def change_held(self, holding: _Holding, sign: int) -> None:
         """One holds more, or (-1) less."""
@@ -121,8 +142,7 @@ class FairUse:
                 history.add_consumed(summed, 1 - self._kept_after(self.now - max(since, history.restored_at)))
         elif since is None and not settled:
             self._catch_up(history)
-            share = 1 - self._kept_after(rules.sampling)
-            holding.penalty = {resource: amount * share for resource, amount in summed.items()}
+            holding.penalize(1 - self._kept_after(rules.sampling))
         history.held[key] = holding
         history.change_held(holding, 1)
         self._part_of[key] = part
@@ -138,8 +158,7 @@ class FairUse:
             return
         history = self._histories[part]
         history.change_held(holding, -1)
-        penalty = holding.penalty
-        holding.settled, holding.penalty = True, {}
+        penalty = holding.settle()
         history.change_held(holding, 1)
         # With what it holds, as updateAfsConsumedUsage in workload_controller.go of Kueue 0.19.2.
         self._catch_up(history)
@@ -158,7 +177,7 @@ class FairUse:
         # A time that is still to come is a clock that went wrong: nothing may be kept from falling until then.
         at = min(at, self.now)
         history = self._history(part)
-        history.consumed, history.at, history.restored_at = dict(consumed), at, at
+        history.restore(consumed, at)
         if self.rules.sampling is None:
             self._catch_up(history)
         self._note_lower()
@@ -168,8 +187,7 @@ class FairUse:
     def set_weight(self, part: str, weight: int) -> None:
         """There is a LocalQueue of this weight, in thousandths."""
         if self.rules is not None:
-            history = self._history(part)
-            history.weight, history.gone_at = weight, None
+            self._history(part).set_weight(weight)
             self._note_lower()
 
     def forget_part(self, part: str) -> None:
@@ -178,7 +196,7 @@ class FairUse:
         So does what its workloads use that still run.
         """
         if part in self._histories:
-            self._histories[part].gone_at = self.now
+            self._histories[part].mark_gone(self.now)
         for name in [name for name, one in self._histories.items() if self._is_over(one)]:
             del self._histories[name]
             self._scores.pop(name, None)

@@ -81,7 +81,7 @@ class WorkloadEvents:
             self._admissions.hold_admission(entry, observed.admission)
         self._admissions.take_priority(entry)
         if objects.is_true(observed.conditions, ADMITTED):
-            self._admissions.settle_use(entry)
+            self._admissions.count_as_admitted(entry)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.

@@ -97,7 +97,7 @@ def test_the_weight_of_a_local_queue_is_in_thousandths():
     wire = {"metadata": {"namespace": "ns", "name": "lq"}, "spec": {"fairSharing": {"weight": "1500m"}}}
     assert queues.local_queue(read(wire, queues.LocalQueue)).weight == 1500
     wire["spec"]["fairSharing"]["weight"] = "much"
-    with pytest.raises(ValueError, match="'much' is not a quantity"):
+    with pytest.raises(ValueError, match=r"^spec.fairSharing.weight: 'much' is not a quantity"):
         queues.local_queue(read(wire, queues.LocalQueue))
 
 

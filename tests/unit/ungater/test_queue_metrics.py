@@ -5,7 +5,7 @@ import math
 import pytest
 from support.queue_factories import GPU, make_cohort, make_queue, make_queues, make_state, make_workload, run, submit
 
-from queueing.model import LocalQueue, Rules
+from queueing.model import LocalQueue, Rules, UseRules
 from queueing.status import standings
 from ungater.metrics import ControllerMetrics
 from ungater.queue_metrics import IDLE_SECONDS, MOST
@@ -230,3 +230,28 @@ def test_the_wait_is_told_by_cluster_queue_until_that_is_no_more():
     ungater.queues.remove_cluster_queue("q")
     ungater.look(0.0)
     assert ungater.value("cluster_queue_wait_seconds_sum", cluster_queue="q") is None
+
+
+def test_the_score_of_each_local_queue_that_shares_over_time_is_told_and_of_no_other():
+    ungater = Ungater(make_queue("q", by_use=True), make_queue("r"), rules=Rules(use=UseRules(half_life=600.0)))
+    ungater.queues.set_local_queue(LocalQueue(namespace="ns", name="none", cluster_queue="q", weight=0))
+    ungater.admit(make_workload("w"), make_workload("x", "r"))
+    ungater.look(0.0)
+    assert ungater.series("local_queue_fair_use") == {
+        ("q", "ns", "q"): pytest.approx(8 * (1 - 0.5**0.5), abs=1e-6),
+        ("q", "ns", "none"): math.inf,
+    }
+    ungater.metrics.queues.end_leading()
+    assert ungater.series("local_queue_fair_use") == {}
+
+
+def test_local_queues_without_a_series_of_their_own_share_the_least_score():
+    ungater = Ungater(make_queue("q", by_use=True), rules=Rules(use=UseRules(half_life=600.0)))
+    for number in range(MOST + 2):
+        ungater.queues.set_local_queue(LocalQueue(namespace="ns", name=f"l{number}", cluster_queue="q"))
+    for number in (MOST, MOST + 1):
+        ungater.queues.use.restore_use(f"ns/l{number}", {GPU: float(number)}, 0.0)
+    ungater.look(0.0)
+    found = ungater.series("local_queue_fair_use")
+    assert len(found) == MOST + 1
+    assert found["q", "ns", "other"] < MOST

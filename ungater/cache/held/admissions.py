@@ -166,9 +166,9 @@ class Admissions:
             self._left_pods.pay(pod, entry)
         self._left_pods.judge(entry)
 
-    def settle_use(self, entry: WorkloadEntry) -> None:
+    def count_as_admitted(self, entry: WorkloadEntry) -> None:
         """Its Workload says that it is admitted: where use is sampled, it counts from here on."""
-        self._reservations.settle_use(entry)
+        self._reservations.begin_use(entry)
 
     def release_job(self, entry: WorkloadEntry) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""

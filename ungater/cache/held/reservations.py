@@ -232,7 +232,7 @@ class Reservations:
         """Whatever is held or given back next, is so from now on."""
         self.queues.pass_time(self._clock())
 
-    def settle_use(self, entry: WorkloadEntry) -> None:
+    def begin_use(self, entry: WorkloadEntry) -> None:
         """Its Workload says that it is admitted, which may be long after quota was reserved, where checks are slow."""
         self.queues.settle_use(entry.key, self._clock())
 

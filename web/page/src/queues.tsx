@@ -30,6 +30,15 @@ interface Waiting {
   short: string;
 }
 
+interface Use {
+  name: string;
+  pending: number;
+  used: Record<string, string>;
+  weight: string | null;
+  score: number | null;
+  consumed: Record<string, string> | null;
+}
+
 interface Queue {
   name: string;
   path: string[]; // the cohorts above it, the root first, as far as one may see them
@@ -43,6 +52,8 @@ interface Queue {
   quotas: Quota[];
   waiting: Waiting[];
   others: number;
+  uses: Use[];
+  by_use: boolean;
 }
 
 interface Cohort {
@@ -170,8 +181,32 @@ function OneQueue({ queue, cluster, ns }: { queue: Queue; cluster: Cluster; ns: 
       {!queue.active && <p class="wrong">{queue.reason}: <Text text={queue.message} cluster={cluster} /></p>}
       <div class="bars">{quotas.slice(0, MANY).map(bar)}</div>
       {rest.length > 0 && <details><summary>{counted(rest.length, "more quota", "more quotas")}</summary><div class="bars">{rest.map(bar)}</div></details>}
+      {queue.by_use && queue.uses.length > 0 && <OverTime name={queue.name} uses={queue.uses} cluster={cluster} />}
       {waiting.length > 0 ? <Line name={queue.name} waiting={waiting} others={queue.others + queue.waiting.length - waiting.length} cluster={cluster} /> : <p class="dim">{queue.others + queue.waiting.length ? `${counted(queue.others + queue.waiting.length, "job of others waits", "jobs of others wait")}.` : "No job waits."}</p>}
     </article>
+  );
+}
+
+/** What LocalQueues used over time, for their weight: the one with the lowest score is next. */
+function OverTime({ name, uses, cluster }: { name: string; uses: Use[]; cluster: Cluster }): JSX.Element {
+  const unit = cluster.resource, rounded = (amount: string | undefined): string => amountOf(amount ?? "0").toFixed(1);
+  return (
+    <div class="scroll-x" tabIndex={0} role="region" aria-label={`What the LocalQueues of ${name} used over time`}>
+    <table class="cards">
+      <caption class="hidden">LocalQueues, the next one first</caption>
+      <thead><tr><th scope="col">LocalQueue</th><th scope="col" class="n">Score</th><th scope="col" class="n">Weight</th><th scope="col" class="n">Used over time</th><th scope="col" class="n">Uses now</th><th scope="col" class="n">Waiting</th></tr></thead>
+      <tbody>
+        {uses.slice(0, 50).map((one) => (
+          <tr key={one.name}>
+            <th scope="row">{one.name}</th>
+            <td class="n" data-label="Score">{one.score === null ? "last" : one.score.toFixed(1)}</td><td class="n" data-label="Weight">{one.weight ?? "1"}</td>
+            <td class="n" data-label="Used over time">{rounded(one.consumed?.[unit])} {called(unit)}</td><td class="n" data-label="Uses now">{one.used[unit] ?? "0"}</td><td class="n" data-label="Waiting">{one.pending}</td>
+          </tr>
+        ))}
+        {uses.length > 50 && <tr><td colSpan={6} class="dim">and {uses.length - 50} more</td></tr>}
+      </tbody>
+    </table>
+    </div>
   );
 }
 
