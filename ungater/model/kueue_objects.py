@@ -133,7 +133,7 @@ class KueuePodSetAssignment(Struct, frozen=True):
     name: str = "main"
     flavors: StrMap | None = None
     count: int | None = None
-    resource_usage: StrMap | None = None
+    resource_usage: dict[str, Any] | None = None  # a schema takes numbers too
     topology_assignment: dict[str, Any] | None = None
 
 

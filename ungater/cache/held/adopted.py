@@ -5,7 +5,8 @@ Rules
   Its pods get the marks of pods that were let go here (`MarkPods`); until those are seen, they count by their uids.
 - What runs is never refused, for want of quota or for a request that is none here: to suspend the job would end its
   pods. What cannot be held as it is leaves the job running, and says why; each look tries again.
-- Pods that are missing get the slots that Kueue has for them, as far as there is room; the job grows later else.
+- Pods that are missing get the slots that Kueue has for them, as far as there is room; the job grows later else. One of
+  which no pod runs, and that has no room, is suspended, and waits.
 - Kueue labels the templates that it starts (0.13 and newer), and they lose that when their job is put back here. So a
   job without the label, and one that was admitted here once, is none of Kueue's: who resumes it by hand has it
   suspended again.
@@ -97,15 +98,9 @@ class AdoptedAdmissions:
     def _count_unmarked(self, entry: WorkloadEntry) -> None:
         if entry.taken is None:
             return
-        unmarked = frozenset(
-            [
-                uid
-                for uid, pod in entry.pods.items()
-                if mark_of(pod, self._keys) is None
-                and self._is_of_kueue(pod)
-                and pod.metadata.deletion_timestamp is None
-            ]
-        )
+        # One that ends too: its node has no room for another before it is gone.
+        pods = entry.pods.items()
+        unmarked = frozenset(uid for uid, pod in pods if mark_of(pod, self._keys) is None and self._is_of_kueue(pod))
         more = unmarked - entry.adopting
         entry.adopt_pods(unmarked)
         if more and entry.admission is not None:
@@ -145,8 +140,12 @@ class AdoptedAdmissions:
         entry.run_by_kueue()
         try:
             admission = self._admission(entry, kueue)
+            if not admission.count and any(pod.spec.node_name and not finished(pod) for pod in entry.pods.values()):
+                raise _NotAdoptedError("none of its nodes is there any more")  # noqa: TRY301
         except _NotAdoptedError as error:
             return f"what Kueue has admitted cannot be held here: {error}"
+        if not admission.count:
+            return ""  # none of its pods runs, and there is no room for one: it waits for that as others do
         if entry.observed is None:
             entry.forget_workload(entry.job.queue)
         entry.take_over(_taken(kueue))
@@ -237,11 +236,10 @@ class AdoptedAdmissions:
         """
         said = part.resource_usage or {}
         try:
-            used = {
-                name: -(-parse(name, text) // max(1, part.count or 1)) for name, text in said.items() if name != PODS
-            }
+            whole = {name: parse(name, str(amount)) for name, amount in said.items() if name != PODS}
         except ValueError as error:
             raise _NotAdoptedError(f"resourceUsage of pod set {pod_set.name}: {error}") from error
+        used = {name: -(-amount // max(1, part.count or 1)) for name, amount in whole.items()}
         own = convert.pod_requests(pod_set.template.spec)
         charged = largest_amounts(map(self._quota.quota_of_pod, pods)) if pods else own
         return at_least(at_least(charged, own), used)

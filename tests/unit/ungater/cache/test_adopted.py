@@ -1,21 +1,29 @@
 """Jobs that Kueue (0.19.2) started, in a namespace that is served here by now: their pods run on, by what they have."""
 
+import json
+import random
+from functools import partial
+
 import msgspec
 import pytest
 from support.kueue_started import beside_kueue, kueue_pod, kueue_workload, run_by_kueue, started_job
+from support.mutations import moved, removed, renamed, replaced, wrapped
 from support.owned import KEYS, make_job, make_known, make_pod
 from support.queued_world import cluster_queue, queued, read
 from support.world import FLAVOR, Ticking, make_node, stored_workload
 
+from clock import SYSTEM
 from crds.constants import HOSTNAME_LABEL, KUEUE_POD_SET, SERVED
 from engine.reasons import Reason
 from kube.objects import Condition, FlavorTopology, Namespace, ObjectMeta, ResourceFlavor
 from queueing import model
+from ungater.guard import Guard
 from ungater.jobs.job import owner_of
 from ungater.jobs.pod_template import restore
 from ungater.model import actions as i
 from ungater.model.conditions import HOLDING
 from ungater.model.job_view import id_of
+from ungater.model.kueue_objects import KueueWorkload
 from ungater.model.workload_spec import KueueCopy, new_workload
 from ungater.reconcile.reconcile import reconcile
 
@@ -172,6 +180,35 @@ def test_a_node_that_is_gone_is_left_out_and_the_rest_taken_over(world):
     run_by_kueue(world, job, ["r2-h1", "r9-h9"])
     memory = world.restarted()
     assert held(memory, job) == {"r2-h1": 1}
+
+
+def test_a_pod_that_ends_keeps_its_slot_until_it_is_gone(world):
+    job = started_job(pods=1)
+    run_by_kueue(world, job, ["r2-h1"])
+    world.stores["pod"]["ns/train-0"] = kueue_pod(job, "train-0", "r2-h1", phase="Running", terminating=True)
+    world.stores["pod"]["ns/train-1"] = kueue_pod(job, "train-1", "", gated=True)
+    memory = world.restarted()
+    assert held(memory, job) == {"r2-h1": 1}
+    stored(memory, job, admission=memory.entries[id_of(job)].admission)
+    assert not any(isinstance(one, i.Ungate) for one in looked(memory, job))
+
+
+def test_one_of_which_nothing_runs_and_that_has_no_room_waits_as_others_do(world):
+    job = started_job(pods=1)
+    run_by_kueue(world, job, [], places={"r9-h9": 1})
+    world.stores["pod"]["ns/train-0"] = kueue_pod(job, "train-0", "", gated=True)
+    memory = world.restarted()
+    stored(memory, job)
+    assert held(memory, job) is None
+    assert [type(one) for one in ends_pods(looked(memory, job))] == [i.Suspend]
+
+
+def test_pods_on_nodes_that_are_gone_for_a_moment_are_not_ended(world):
+    job = started_job(pods=1)
+    run_by_kueue(world, job, ["r9-h9"])
+    assert "none of its nodes is there any more" in left(world, job)
+    world.stores["node"]["r9-h9"] = make_node("r9", "h9")
+    assert held(world.restarted(), job) == {"r9-h9": 1}
 
 
 def test_quota_below_what_runs_is_no_reason_to_end_it(world):
@@ -462,3 +499,37 @@ def test_a_job_that_runs_with_fewer_pods_keeps_the_count_that_it_asked_for():
 def test_without_a_copy_the_template_is_the_jobs(pod_sets):
     owner = owner_of(make_job(suspend=True), KEYS)
     assert new_workload(owner, 0, kueue=KueueCopy(pod_sets)) == new_workload(owner, 0)
+
+
+# --- what Kueue may have stored ---------------------------------------------------------------------------------------
+
+
+def anything(dice):
+    return dice.choice((None, True, -1, 1 << 62, 1.5, "", "x" * 300, "\u0000", [], {}, [[]], "1e400", "-1", {"a": {}}))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_kueues_workload_says_a_look_ends_no_pod_and_raises_nothing(world, seed):
+    """Of one that is admitted still: Kueue would end the pods of any other."""
+    job = started_job()
+    run_by_kueue(world, job, ["r2-h1", "r2-h2"])
+    sound = json.loads(msgspec.json.encode(world.kueue[id_of(job)]))
+    for number in range(25):
+        dice = random.Random(f"{seed} {number}")
+        body = json.loads(json.dumps(sound))
+        for _ in range(dice.choice((1, 1, 2, 4))):
+            change = dice.choice((moved, removed, wrapped, renamed, partial(replaced, anything=anything)))
+            admission = change(body["status"]["admission"], dice)
+            body["status"]["admission"] = admission if isinstance(admission, dict) else {}
+        try:
+            world.kueue[id_of(job)] = msgspec.json.decode(json.dumps(body), type=KueueWorkload)
+        except msgspec.ValidationError:
+            continue  # it is passed over, and logged
+        memory = world.restarted(guard=Guard(SYSTEM, raised))
+        entry = stored(memory, job)
+        looked(memory, job)
+        assert entry.admission is not None or entry.unadopted, body
+
+
+def raised(kind):
+    raise AssertionError(kind)
