@@ -28,7 +28,8 @@ class LocalQueueSpec(ApiModel):
     ]
     """The ClusterQueue that serves this queue."""
     stop_policy: StopPolicy = "None"
-    """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
+    """Whether the queue is stopped. Hold: it admits nothing more, and workloads that are not admitted yet give their
+    quota back. HoldAndDrain: admitted workloads are evicted too."""
 
 
 class LocalQueue(ApiObject):
