@@ -189,6 +189,8 @@ class Queues:
                 if entry.phase in {Phase.STUCK, Phase.WAITING}:
                     self.pending.route(entry)
                 self._drain(entry)
+                if entry.workload.key in self.growing:  # a queue that was stopped let it grow no more
+                    self.growing[entry.workload.key] = self.growing[entry.workload.key][0], ()
 
     # -- workloads --------------------------------------------------------------------------------------------
 
@@ -389,6 +391,10 @@ class Queues:
         """The successors for whom something is kept from the one who is looked at."""
         return [one for one in self.successors.values() if one.holder in self.quotas.held]
 
+    def find_stop(self, entry: Entry) -> str | None:
+        """Which of the queues is stopped by which one holds something; None where neither is."""
+        return self.config.find_stop(entry.workload.namespace, entry.workload.queue, entry.queue)
+
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""
         return Limits(self.quotas, entry.queue, self.quotas.is_protected(entry.queue, entry.workload))
@@ -416,7 +422,8 @@ class Queues:
         self.holders.update_protection(entry)
         if role_of(entry.workload.key) is Role.GROWTH:
             return  # it goes with its workload
-        if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
+        # One that is nominated ends no pods: the cycle gives its place up.
+        if entry.phase is Phase.ADMITTED and self.config.find_drain(entry.workload, entry.queue) is not None:
             self.drains.add(entry.workload.base)
         else:
             self.drains.discard(entry.workload.base)

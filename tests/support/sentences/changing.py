@@ -18,7 +18,7 @@ from engine.placement.relocate import away, relocate
 from engine.reservation_key import ReservationKey
 from queueing import moves
 from queueing.cycle import elastic, growth
-from queueing.model import Preemption, Within
+from queueing.model import Preemption, Stop, Within
 from queueing.queues.entry import Phase
 
 GOLDEN = Golden("changing")
@@ -170,7 +170,7 @@ def quota_that_is_lowered_before_one_gets_it():
 @case
 def a_queue_that_is_drained():
     state, queues = running()
-    queues.set_cluster_queue(make_queue("q", 64, preemption=LOWER, stop="HoldAndDrain"))
+    queues.set_cluster_queue(make_queue("q", 64, preemption=LOWER, stop=Stop.DRAIN))
     return run(state, queues, now=4.0).evict[0].message
 
 
