@@ -113,6 +113,7 @@ def convert_object(found: FoundObject, table: FieldTable[Scene], known: KnownObj
     origin = f"{body.get('apiVersion')}/{found.kind}/{body['metadata']['name']}"
     metadata = made.pop("metadata")
     metadata["annotations"] = {**metadata.get("annotations", {}), MIGRATED_FROM: origin}
+    # In the order in which people write a manifest: -o yaml prints it.
     made = {"apiVersion": API_VERSION, "kind": found.kind, "metadata": metadata, **made}
     # After what the kind adds: the levels of a flavor are checked too.
     said.extend(finish(made, scene))

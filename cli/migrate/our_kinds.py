@@ -55,6 +55,7 @@ def find_problems(kind: str, made: Json) -> Iterator[tuple[str, FieldVerdict]]:
         for field, why in _wrong_quantities(shape["properties"].get(part, {}), made[part], part):
             told.add(field)
             yield field, refused(why, _CORRECT, grave=True)
+    # Strictly, as the API server does: 5 is no text, and "5" no number.
     try:
         model.model_validate(made, strict=True)
     except ValidationError as error:
