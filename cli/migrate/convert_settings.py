@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from cli.cluster.dump import FoundObject
 from cli.migrate.conversion import make_row
 from cli.migrate.durations import seconds_of
@@ -53,7 +55,9 @@ class ConfigScene:
             return refused("Topogate has no such setting", "leave it out: nothing else depends on it")
         try:
             from_mapping({name: value}, source="setting")
-        except SettingsError as error:
+            # Numbers of any size are settings, and too large for a file.
+            msgspec.json.encode(value)
+        except (SettingsError, OverflowError) as error:
             return refused(str(error), "choose a value that Topogate takes, and set it in ConfigMap topogate-config")
         self.settings[name] = value
         return FieldVerdict("taken", ours=name)

@@ -81,11 +81,15 @@ def read_queued(body: Json) -> QueuedObject | None:
 
 
 def _is_over(body: Json) -> bool:
-    status = body.get("status") or {}
-    ended = {"Complete", "Failed", "Completed", "Succeeded"}
-    conditions = status.get("conditions") or ()
+    # The CRDs of owners say what a status is, and those may be without a schema.
+    status = body.get("status")
+    if not isinstance(status, dict):
+        return False
+    ended = ("Complete", "Failed", "Completed", "Succeeded")
+    conditions = status.get("conditions")
+    every = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
     return status.get("phase") in ended or any(
-        one.get("type") in ended and one.get("status") == "True" for one in conditions if isinstance(one, dict)
+        one.get("type") in ended and one.get("status") == "True" for one in every
     )
 
 
