@@ -9,6 +9,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 DEFAULT_DOMAIN = "kueue.x-k8s.io"
 NAMESPACE = "topogate-system"
+DEFAULT_QUEUE = "default"  # the LocalQueue of jobs that name none, in a namespace that has one
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 MAX_LEVELS = 8
 
@@ -53,6 +54,11 @@ MIGRATED_FROM = f"{GROUP}/migrated-from"  # on what `topogate migrate` made: the
 # On a Workload: the nodes that its pods are to move to, as `topogate defrag --run` asks (`ungater.model.move_request`)
 MOVE_TO = f"{GROUP}/move-to"
 
+# Of a namespace: "true" where Topogate serves it beside a Kueue that has the same domain, which leaves it out then.
+SERVED = f"{GROUP}/served"
+# Of pods that Kueue started (0.19.2, pkg/constants/constants.go, PodSetLabel): their pod set in its Workload.
+KUEUE_POD_SET = f"{DEFAULT_DOMAIN}/podset"
+
 FINALIZER = f"{GROUP}/in-use"
 
 
@@ -60,7 +66,7 @@ FINALIZER = f"{GROUP}/in-use"
 _READ = (
     *(*RANK_LABELS, JOB_SET_ROLE, JOB_SET_INDEX, NUMA_POLICY, NUMA_RESOURCES, GPU_LINK, TOPOLOGY_QOS, EVICT_BY),
     *(PREEMPTIBLE, PREEMPTION_POLICY, NUMA_PLACEMENT_PREDICTED, NUMA_PLACEMENT_OBSERVED, ADMITTED_QUOTA, GPU_STATES),
-    *(XPU_INDEXES, COPY_OF, OWNER, HELD, MOVE_TO),
+    *(XPU_INDEXES, COPY_OF, OWNER, HELD, MOVE_TO, KUEUE_POD_SET),
 )
 
 
@@ -113,6 +119,11 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
         return f"{self.domain}/max-exec-time-seconds"
 
     @cached_property
+    def gated_by(self) -> str:
+        """Annotation on a job: the controllers that hold it back until they agree."""
+        return f"{self.domain}/admission-gated-by"
+
+    @cached_property
     def required(self) -> tuple[str, ...]:
         """Annotations that ask for a required level; the first is the canonical one."""
         return (f"{self.domain}/require-topology", f"{self.domain}/podset-required-topology")
@@ -144,7 +155,7 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def pod_group(self) -> str:
-        """Label on a pod: the group of pods that are one workload."""
+        """Label or annotation on a pod: the group of pods that are one workload (`crds.request.group_named`)."""
         return f"{self.domain}/pod-group-name"
 
     @cached_property

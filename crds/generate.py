@@ -15,6 +15,7 @@ import yaml
 from crds import reference
 from crds.constants import GROUP, VERSION
 from crds.kinds.cluster_queue import ClusterQueue
+from crds.kinds.cohort import Cohort
 from crds.kinds.common import CEL, LIST_TYPE, ApiObject, Column, Schema
 from crds.kinds.flex_topo import FlexTopo
 from crds.kinds.local_queue import LocalQueue
@@ -26,6 +27,7 @@ BASES = Path(__file__).parent / "bases"
 REFERENCE = Path(__file__).parent.parent / "docs" / "api.md"
 KINDS: tuple[type[ApiObject], ...] = (
     ResourceFlavor,
+    Cohort,
     ClusterQueue,
     LocalQueue,
     Workload,

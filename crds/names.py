@@ -30,6 +30,11 @@ def is_object_name(text: str) -> bool:
     return len(text) <= _MAX_PREFIX and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", text) is not None
 
 
+def listed_names(text: str) -> list[str]:
+    """The names in a list that commas separate, without the spaces around them."""
+    return [name.strip() for name in text.split(",")] if text.strip() else []
+
+
 def is_of_nodes(name: str) -> bool:
     """Whether a resource without a domain is one that Kubernetes itself knows, as requests of containers."""
     return name in _OF_NODES or name.startswith("hugepages-")

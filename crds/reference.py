@@ -58,8 +58,13 @@ def _key_rows() -> Iterator[str]:
     yield _row(f"`{keys.queue_name}`", "label on a Job", "the LocalQueue of the Job")
     yield _row(
         f"`{keys.pod_group}`",
-        "label on a pod without a Job",
+        "label or annotation on a pod without a Job",
         "the name of its group: the pods of a group are one workload",
+    )
+    yield _row(
+        f"`{keys.gated_by}`",
+        "annotation on a Job, or another object with a queue",
+        "names such as `example.com/budget`, separated by commas: it is not admitted until all of them are removed",
     )
     total = "annotation on a pod of a group, or of a controller other than a Job"
     yield _row(f"`{keys.pod_group_total}`", total, "the total number of pods")

@@ -15,6 +15,7 @@ Rules
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -30,7 +31,7 @@ from crds.constants import (
     TOPOLOGY_QOS,
     Keys,
 )
-from crds.names import is_label_key
+from crds.names import is_label_key, is_object_name
 from crds.slices import BadSlices, Place, Slices, read_slices
 from engine.kubelet.machine import TopologyPolicy
 from engine.model import Policy, SliceLayer, TopologyRequest
@@ -236,6 +237,24 @@ def pods_in_all(text: str) -> int | None:
     """The number of pods that an annotation tells; None where it is none."""
     # The length before the number: Python's int refuses very long texts by an error of its own.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) < 1 << 31 else None
+
+
+def group_named(labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None, keys: Keys) -> str:
+    """The group of a pod that no Job owns, as its annotation says or else its label; "" for none.
+
+    The annotation counts first, as in Kueue (0.19.2, ``GetPodGroupName`` in pkg/util/pod/pod.go; gate
+    ``WorkloadIdentifierAnnotations``, beta from 0.18). One that is no name counts as none (`is_group_name`).
+    """
+    told = (annotations or {}).get(keys.pod_group)
+    if told and is_group_name(told):
+        return told
+    return (labels or {}).get(keys.pod_group, "")
+
+
+@lru_cache(maxsize=1024)  # asked for with each event of a pod
+def is_group_name(text: str) -> bool:
+    """Whether the annotation may say this: a part of an id is made of it, so it has no slash."""
+    return is_object_name(text)
 
 
 def resolve(request: ParsedRequest, levels: Sequence[str]) -> TopologyRequest | None:

@@ -81,6 +81,14 @@ DeviceClassMappings = Annotated[
 ]
 
 
+ResourceWeights = Annotated[
+    dict[ResourceName, Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]],
+    Field(max_length=64),
+    BeforeValidator(_structured),
+]
+# A year: what was used longer ago than many of these counts for nothing.
+HalfLife = Annotated[float, Field(gt=0, le=31_536_000)]
+
 LabelKeys = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)], ...],
     # Each label multiplies the series of the metrics.
@@ -184,6 +192,14 @@ class Settings(BaseModel):
     claims."""
     fair_sharing: bool = False
     """Queues of a cohort take turns, and are preempted, according to their dominant resource share."""
+    fair_use_half_life_seconds: HalfLife | None = None
+    """LocalQueues of a ClusterQueue with an admissionScope take turns by what they used. Use that lies this long back
+    counts half. If absent, such a scope has no effect."""
+    fair_use_sampling_seconds: HalfLife | None = None
+    """How often use is counted, as in Kueue. If absent, every change counts from the moment at which it happens."""
+    fair_use_resource_weights: ResourceWeights = {}
+    """How much one unit (a core, a byte, a device) of each resource counts as use. Resources that are not named count
+    1; memory, ephemeral-storage and hugepages count 0."""
     queue_patience_seconds: Seconds = 300.0
     """After a workload has waited this long, the workloads behind it leave it the quota that it needs, and its room
     if they can go elsewhere."""

@@ -60,6 +60,26 @@ def _limited(amount: int, most: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _parse(resource: str, text: str) -> int:
+    amount = _read_exactly(resource, text)
+    # Rounded up by floor division of the negative, which is exact for fractions of any size.
+    return _limited(-((-amount * (1000 if resource == CPU else 1)) // 1), LARGEST)
+
+
+def parse_part(resource: str, value: str | float) -> float:
+    """As `parse`, with what is behind the point, and from 0: of what was used over time."""
+    amount = _read_exactly(resource, str(value)) * (1000 if resource == CPU else 1)
+    return min(max(float(amount), 0.0), float(LARGEST))
+
+
+def format_part(resource: str, amount: float) -> str:
+    """What was used over time, as `parse_part` reads it again: with nine digits behind the point, bytes with none."""
+    if in_bytes(resource):
+        return str(int(amount))
+    return f"{amount / (1000 if resource == CPU else 1):.9f}".rstrip("0").rstrip(".")
+
+
+def _read_exactly(resource: str, text: str) -> Fraction:
+    """The number that a quantity is, in cores where it is of ``cpu``."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or not (match[2] or match[3]):
         # The text goes into conditions and events, and anybody may write megabytes of it.
@@ -74,9 +94,7 @@ def _parse(resource: str, text: str) -> int:
         number *= 1 << _BINARY[suffix]
     else:
         number *= Fraction(10) ** _DECIMAL[suffix or ""]
-    amount = -number if sign == "-" else number
-    # Rounded up by floor division of the negative, which is exact for fractions of any size.
-    return _limited(-((-amount * (1000 if resource == CPU else 1)) // 1), LARGEST)
+    return -number if sign == "-" else number
 
 
 def _parse_decimal(whole: str, part: str) -> Fraction:
@@ -101,7 +119,7 @@ def format_quantity(resource: str, amount: int) -> str:
     """``amount`` as a person writes it: ``1500`` milli-CPU is ``1500m``, ``68719476736`` bytes are ``64Gi``."""
     if resource == CPU:
         return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
-    if not _in_bytes(resource):
+    if not in_bytes(resource):
         return str(amount)
     # The largest suffix first: every multiple of 1Gi is one of 1Ki too.
     for suffix, shift in reversed(_BINARY.items()):
@@ -115,7 +133,7 @@ def readable(resource: str, text: str) -> str:
     amount = parse(resource, text)
     if resource == CPU:
         return _rounded(amount / 1000) if abs(amount) >= 10_000 else text
-    if not _in_bytes(resource):
+    if not in_bytes(resource):
         return text
     for suffix, shift in reversed(_BINARY.items()):
         if abs(amount) >> shift:
@@ -127,5 +145,6 @@ def _rounded(amount: float) -> str:
     return f"{amount:.0f}" if abs(amount) >= 100 else f"{amount:.1f}".removesuffix(".0")
 
 
-def _in_bytes(resource: str) -> bool:
+def in_bytes(resource: str) -> bool:
+    """Whether amounts of a resource are bytes."""
     return resource in {"memory", "ephemeral-storage", "storage"} or resource.startswith("hugepages-")

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     # A workload moves on.
     ADMITTED = "Admitted", ReasonTraits(of_itself=True)
     QUOTA_RESERVED = "QuotaReserved"
+    ADOPTED = "Adopted"  # Kueue started it, and what it has is held here from now on
     PODS_READY = "PodsReady"
     FINISHED = "Finished"
     REPLACED = "Replaced"
@@ -102,6 +103,7 @@ class Reason(StrEnum):
     WAITS_FOR_ARRIVALS = "WaitsForArrivals", ReasonTraits(stuck=True)
     # A pod that terminates still holds the slot of its replacement.
     SLOT_OCCUPIED = "SlotOccupied", ReasonTraits(stuck=True)
+    NOT_ADOPTED = "NotAdopted"  # Kueue started it, and what it has cannot be held: it is left running
     VOLUME_NOT_READY = "VolumeNotReady"  # a claim is not there, not bound yet, lost, on its way out or in use
     # Its pods ask for devices that no count here knows.
     RESOURCE_CLAIMS_NOT_COUNTED = "ResourceClaimsNotCounted", ReasonTraits(of_itself=True)
@@ -185,6 +187,8 @@ class Reason(StrEnum):
     NO_QUEUE = "NoQueue", ReasonTraits(of_itself=True)  # no such LocalQueue, or its ClusterQueue is missing
     QUEUE_STOPPED = "QueueStopped", ReasonTraits(of_itself=True)
     NAMESPACE_NOT_SELECTED = "NamespaceNotSelected", ReasonTraits(of_itself=True)
+    # Cohorts above its cluster queue are each other's parents, so that nothing says what may be borrowed from whom.
+    COHORT_CYCLE = "CohortCycle", ReasonTraits(gravity=102, cure=Cure.CLUSTER, of_itself=True)
     # The cluster queue has no quota at all for a resource that is asked for.
     NO_QUOTA = "NoQuota", ReasonTraits(gravity=101, cure=Cure.CLUSTER, of_itself=True)
     # More than the queue may ever use.
@@ -194,6 +198,8 @@ class Reason(StrEnum):
     BEHIND_OTHERS = "BehindOthers", ReasonTraits(gravity=0)  # quota or room is kept for one that came first
     PREEMPTING = "Preempting"  # its victims are on their way out
     CLAIMS_NOT_DEALLOCATED = "ClaimsNotDeallocated"  # they are gone, and claims that they had still have devices
+    # A controller that the job names has not agreed yet.
+    ADMISSION_GATED = "AdmissionGated", ReasonTraits(of_itself=True)
     BACKING_OFF = "BackingOff"  # evicted, and not back in the queue yet
 
     # A workload is evicted, or made inactive.

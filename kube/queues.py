@@ -1,12 +1,15 @@
 """The queue kinds: as they are on the wire, and as queueing takes them."""
 
+from datetime import datetime
 from typing import Any
 
 from engine.preemption.model import Strategy
-from engine.quantity import parse
+from engine.quantity import parse, parse_part
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
 from kube.pods.convert import label_selector, taints, tolerations
 from queueing import model
+
+BY_USE = "UsageBasedAdmissionFairSharing"  # an admissionMode
 
 
 class ResourceQuota(Struct, frozen=True):
@@ -72,9 +75,15 @@ class AdmissionChecks(Struct, frozen=True):
 
 
 class FairSharing(Struct, frozen=True):
-    """The share of a queue beside the others."""
+    """The share of a queue or cohort beside the others of its parent."""
 
     weight: Quantity = "1"
+
+
+class QueueAdmissionScope(Struct, frozen=True):
+    """How the LocalQueues of a ClusterQueue share it."""
+
+    admission_mode: str = ""
 
 
 class ClusterQueueSpec(Struct, frozen=True):
@@ -89,6 +98,7 @@ class ClusterQueueSpec(Struct, frozen=True):
     admission_checks_strategy: AdmissionChecks | None = None
     stop_policy: str = "None"
     fair_sharing: FairSharing | None = None
+    admission_scope: QueueAdmissionScope | None = None
 
 
 class ClusterQueue(Object, frozen=True):
@@ -98,11 +108,27 @@ class ClusterQueue(Object, frozen=True):
     status: dict[str, Any] | None = None
 
 
+class CohortSpec(Struct, frozen=True):
+    """Place in the tree, quota and weight."""
+
+    parent_name: str = ""
+    resource_groups: tuple[ResourceGroup, ...] | None = None
+    fair_sharing: FairSharing | None = None
+
+
+class Cohort(Object, frozen=True):
+    """A Cohort; its status as it was written."""
+
+    spec: CohortSpec = CohortSpec()
+    status: dict[str, Any] | None = None
+
+
 class LocalQueueSpec(Struct, frozen=True):
     """Which cluster queue serves the namespace's jobs."""
 
     cluster_queue: str = ""
     stop_policy: str = "None"
+    fair_sharing: FairSharing | None = None
 
 
 class LocalQueue(Object, frozen=True):
@@ -125,15 +151,54 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         preempt_first=spec.flavor_fungibility.when_can_preempt == "MayStopSearch",
         preemption=_preemption(spec.preemption),
         stop=model.Stop(spec.stop_policy),
-        weight=parse("cpu", spec.fair_sharing.weight) if spec.fair_sharing is not None else 1000,  # in thousandths
+        weight=_weight(spec.fair_sharing),
+        by_use=spec.admission_scope is not None and spec.admission_scope.admission_mode == BY_USE,
+    )
+
+
+def cohort(wire: Cohort) -> model.Cohort:
+    """The Cohort as queueing takes it. Raises ValueError where a quantity cannot be read."""
+    spec = wire.spec
+    return model.Cohort(
+        name=wire.metadata.name,
+        groups=tuple(_group(group) for group in spec.resource_groups or ()),
+        parent=spec.parent_name,
+        weight=_weight(spec.fair_sharing),
     )
 
 
 def local_queue(wire: LocalQueue) -> model.LocalQueue:
-    """The LocalQueue as queueing takes it."""
+    """The LocalQueue as queueing takes it. Raises ValueError where its weight cannot be read."""
     meta, spec = wire.metadata, wire.spec
-    stop = model.Stop(spec.stop_policy)
-    return model.LocalQueue(namespace=meta.namespace, name=meta.name, cluster_queue=spec.cluster_queue, stop=stop)
+    return model.LocalQueue(
+        namespace=meta.namespace,
+        name=meta.name,
+        cluster_queue=spec.cluster_queue,
+        stop=model.Stop(spec.stop_policy),
+        weight=_weight(spec.fair_sharing),
+    )
+
+
+def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
+    """What its status says that a LocalQueue used, by resource in the engine's units, and as of when.
+
+    None where it says nothing, or what nobody can read: then nothing is known of it.
+    """
+    try:
+        found = (wire.status or {})["fairSharing"]["admissionFairSharingStatus"]
+        at = datetime.fromisoformat(found["lastUpdate"]).timestamp()
+        return {name: parse_part(name, amount) for name, amount in found["consumedResources"].items()}, at
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _weight(sharing: FairSharing | None) -> int:
+    """The weight of a queue, in thousandths. Raises ValueError where it is no quantity."""
+    try:
+        return parse("cpu", sharing.weight) if sharing is not None else 1000
+    except ValueError as error:
+        # Read as an amount of CPUs, which has thousandths too; the message names what it is.
+        raise ValueError(f"spec.fairSharing.weight{str(error).removeprefix('cpu')}") from None
 
 
 def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:

@@ -148,7 +148,7 @@ def replicas_of(one: ReplicatedObject, api_version: str) -> Replicas | None:
     try:
         spec, status = msgspec.json.decode(one.spec), msgspec.json.decode(one.status)
         group, _, version = api_version.partition("/")
-        found = list(_of_ray(spec) if group == RAY else _of_kubeflow(spec))
+        found = list(_READERS[group](spec))
         counts: dict[str, int] = {}
         templates: dict[str, ObjectMeta] = {}
         for kind, count, template in found:
@@ -189,6 +189,10 @@ def _of_ray(spec: Mapping[str, Any]) -> Iterator[_Kind]:
         # A worker group counts in replicas, each of which is as many pods as it has hosts.
         hosts = max(_read_pod_count(group.get("numOfHosts"), 1), 1)
         yield group["groupName"], 0 if group.get("suspend") else count * hosts, group.get("template")
+
+
+# By group; an owner of any other group is not in `REPLICATED`.
+_READERS: Final = {KUBEFLOW: _of_kubeflow, RAY: _of_ray}
 
 
 def _read_pod_count(value: object, missing: int) -> int:

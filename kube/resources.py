@@ -140,12 +140,23 @@ VALIDATING_ADMISSION_POLICY_BINDINGS = Resource(
     "ValidatingAdmissionPolicyBinding",
     namespaced=False,
 )
+MUTATING_ADMISSION_POLICIES = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False
+)
+MUTATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicybindings",
+    "MutatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 WORKLOADS = Resource("topogate.dev", "v1alpha1", "workloads", "Workload")
 LOCAL_QUEUES = Resource("topogate.dev", "v1alpha1", "localqueues", "LocalQueue")
+COHORTS = Resource("topogate.dev", "v1alpha1", "cohorts", "Cohort", namespaced=False)
 CLUSTER_QUEUES = Resource("topogate.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False)
 RESOURCE_FLAVORS = Resource("topogate.dev", "v1alpha1", "resourceflavors", "ResourceFlavor", namespaced=False)
 WORKLOAD_PRIORITY_CLASSES = Resource(

@@ -25,6 +25,8 @@ FOLDERS = (
     "manifests/cert-manager",
     "manifests/monitoring",
     "manifests/metrics-authentication",
+    "manifests/default-queue",
+    "manifests/default-queue-hint",
     "manifests/web",
 )
 
@@ -396,6 +398,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
     ],
 }
 
+_MUTATING_POLICY = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 WHEN: Mapping[str, str] = {
     "crds/bases": ".Values.crds.install",
     "manifests/agent": ".Values.agent.enabled",
@@ -408,5 +411,7 @@ WHEN: Mapping[str, str] = {
     "manifests/cert-manager": CERT_MANAGER,
     "manifests/monitoring": ".Values.monitoring.serviceMonitor.enabled",
     "manifests/metrics-authentication": AUTHENTICATED,
+    "manifests/default-queue": f'.Capabilities.APIVersions.Has "{_MUTATING_POLICY}"',
+    "manifests/default-queue-hint": f'not (.Capabilities.APIVersions.Has "{_MUTATING_POLICY}")',
     "manifests/monitoring/alerts.yaml": ".Values.monitoring.prometheusRule.enabled",
 }

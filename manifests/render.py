@@ -33,6 +33,7 @@ _CRDS = "../../crds"
 _AGENT_AFTER = "ungater.yaml"  # before the rules that refuse what the components do not know
 _KUEUE_AFTER = "rbac-ungater.yaml"
 _METRICS_AFTER = "rbac-users.yaml"
+_DEFAULT_AFTER = "policy-hints.yaml"
 _IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})  # and the policies of their pods
 
 
@@ -43,7 +44,8 @@ class InstallOptions(msgspec.Struct, frozen=True):
     reaches the webhook there (``https://host:port``); there are then no Deployments and no Service. ``config``: the
     text of the settings file; empty: the one of the base. ``agent``: with the DaemonSet, in a namespace of its own.
     ``kueue``: with what it takes to answer Kueue's admission checks. ``metrics_authentication``: metrics are for those
-    whom Kubernetes lets read them.
+    whom Kubernetes lets read them. ``default_queue``: with the policy that puts what names no queue into the LocalQueue
+    default; only newer API servers take it. ``default_hint``: with a warning that older ones do not.
     """
 
     domain: str = DEFAULT_DOMAIN
@@ -54,6 +56,8 @@ class InstallOptions(msgspec.Struct, frozen=True):
     agent: bool = False
     kueue: bool = False
     metrics_authentication: bool = False
+    default_queue: bool = False
+    default_hint: bool = False
 
 
 def objects(options: InstallOptions | None = None) -> list[Json]:
@@ -74,8 +78,8 @@ def _objects(wanted: InstallOptions) -> tuple[Json, ...]:
 
 def _texts(options: InstallOptions) -> Iterator[str]:
     """Every manifest in the order of the kustomizations."""
-    folders = ("base", "agent", "kueue", "metrics-authentication")
-    base, agent, kueue, metrics = (files("manifests") / part for part in folders)
+    folders = ("base", "agent", "kueue", "metrics-authentication", "default-queue", "default-queue-hint")
+    base, agent, kueue, metrics, default, hint = (files("manifests") / part for part in folders)
     for entry in _resources(base):
         # kustomize has the kinds first. Here they follow the namespace, out of their own package.
         if entry == _CRDS:
@@ -85,6 +89,9 @@ def _texts(options: InstallOptions) -> Iterator[str]:
             yield from crd_texts()
         if entry == _KUEUE_AFTER and options.kueue:
             yield from (_localised((kueue / own).read_text(encoding="utf-8"), options) for own in _resources(kueue))
+        for wanted, part in ((options.default_queue, default), (options.default_hint, hint)):
+            if entry == _DEFAULT_AFTER and wanted:
+                yield from (_localised((part / own).read_text(encoding="utf-8"), options) for own in _resources(part))
         # Each optional part has a fixed place in the order: deleting goes backwards through the same list.
         if entry == _METRICS_AFTER and options.metrics_authentication:
             yield from (_localised((metrics / own).read_text(encoding="utf-8"), options) for own in _resources(metrics))

@@ -36,11 +36,16 @@ class QuotaFit(msgspec.Struct, frozen=True):
 
 
 class OptionFit(msgspec.Struct, frozen=True):
-    """One combination of flavors. ``borrows``: what is wanted goes beyond the queue's nominal quota."""
+    """One combination of flavors. ``borrows``: what is wanted goes beyond the queue's nominal quota.
+
+    ``level``: how high up it would borrow (`Quotas.borrowing_level`); ``lender``: the cohort at that height, "" at 0.
+    """
 
     flavors: tuple[str, ...]
     quotas: tuple[QuotaFit, ...]
     borrows: bool
+    level: int = 0
+    lender: str = ""
 
     @property
     def lacking(self) -> bool:
@@ -74,4 +79,7 @@ def _option(limits: Limits, option: FlavorAssignment) -> OptionFit:
         for key, wanted in option.asked.items()
     )
     flavors = dict.fromkeys([*(flavor for flavor, _ in option.amounts), *option.rooms])
-    return OptionFit(tuple(flavors), fits, quotas.borrows(queue, option.amounts))
+    level, tree = quotas.borrowing_level(queue, option.amounts), quotas.tree
+    # Each cohort on the way up is higher than the one before it.
+    lender = next((one.name for one in tree.queues[queue].path if level and tree.height_of(one) == level), "")
+    return OptionFit(tuple(flavors), fits, quotas.borrows(queue, option.amounts), level, lender)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Messages end up in conditions, which people read in one line of a terminal.
 NAMED: Final = 3
+CIRCLE: Final = 6  # cohorts of a circle that are named
 
 
 def counting(nodes: int) -> Refusal:
@@ -29,6 +30,27 @@ def counting(nodes: int) -> Refusal:
     return Refusal(
         Reason.PENDING, f"its devices are being counted: it is not known yet how many of its pods fit {what}"
     )
+
+
+def in_circle(cohorts: Sequence[str]) -> str:
+    """Cohorts that are each other's parents, each below the next and the last below the first."""
+    which = f"cohort {cohorts[0]} is its own parent"
+    if len(cohorts) > 1:
+        names, more = list(cohorts[:CIRCLE]), len(cohorts) - CIRCLE
+        last = names.pop() if more <= 0 else f"{more} more"
+        way = [*cohorts[:CIRCLE], *(["..."] if more > 0 else []), cohorts[0]]
+        which = f"cohorts {', '.join(names)} and {last} are each other's parents ({' → '.join(way)})"
+    return f"{which}: nothing of the queues below is admitted until one of them has another parentName"
+
+
+def cohort_cycle(cohorts: Sequence[str]) -> Refusal:
+    """A queue below cohorts that are each other's parents."""
+    return Refusal(Reason.COHORT_CYCLE, in_circle(cohorts))
+
+
+def missing_parent(parent: str) -> str:
+    """What is said of a cohort that names this one as its parent, of which there is no object."""
+    return f"there is no Cohort {parent}, its parent: it counts as one without quota or limits"
 
 
 def insufficient(queues: "Queues", queue: str, missing: Sequence[Missing]) -> Refusal:
@@ -47,17 +69,21 @@ def _missing(queues: "Queues", queue: str, one: Missing) -> str:
     if one.non_preemptible is not None:
         lasting = format_quantity(one.resource, one.non_preemptible)
         return f"{text}, {lasting} of it for non-preemptible workloads, which may not borrow"
-    if one.borrowing_limit and quotas.queues[queue].cohort:
+    if one.borrowing_limit and not one.cohort and quotas.shares(queue):
         most = format_quantity(one.resource, one.limit or 0)
         return f"{text}, and may use {most} at most with what it borrows{_users(queues, [queue], key)}"
-    others = sorted(quotas.members(queue) - {queue}, key=lambda name: (-quotas.used(name, key), name))
+    if one.cohort:
+        most, taken = (format_quantity(one.resource, amount) for amount in quotas.use_of_cohort(one.cohort, key))
+        text += f", and cohort {one.cohort} may use {most} at most with what it borrows ({taken} used)"
+    sharing = quotas.members_below(queue, one.cohort) - {queue}
+    others = sorted(sharing, key=lambda name: (-quotas.used(name, key), name))
     borrowers = [name for name in others if quotas.used(name, key) > 0]
     if borrowers:
         shown = ", ".join(
             f"{name} {format_quantity(one.resource, quotas.used(name, key))}" for name in borrowers[:NAMED]
         )
         more = f" and {len(borrowers) - NAMED} more" if len(borrowers) > NAMED else ""
-        text += f"; in cohort {quotas.queues[queue].cohort} also {shown}{more}"
+        text += f"; in {f'cohort {one.cohort}' if one.cohort else quotas.pool(queue)} also {shown}{more}"
     return text + _users(queues, [queue, *borrowers[:NAMED]], key)
 
 
@@ -131,6 +157,13 @@ def following(refusal: Refusal) -> Refusal:
     return replace(refusal, message=f"{refusal.message}; {text}")
 
 
+def leaving_alone(refusal: Refusal, titles: Sequence[str]) -> Refusal:
+    """Why one waits that would have others evicted in order to borrow, and had been evicted for those."""
+    more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+    text = f"it evicts nobody in order to borrow from {titles[0]}{more}, for which it was evicted itself"
+    return replace(refusal, message=f"{refusal.message}; {text}")
+
+
 def preempting(queues: "Queues", plan: "Plan") -> str:
     """What a preemptor waits for."""
     names = [
@@ -170,11 +203,12 @@ def losing(domains: "Iterable[Path]", why: str) -> str:
     return f"it loses its slices in {name_domains(domains)}: {why}"
 
 
-def preempted(by: str, queue: str, reason: Reason) -> str:
-    """What a victim is told."""
+def preempted(by: str, queue: str, reason: Reason, cohort: str = "") -> str:
+    """What a victim is told; ``cohort``: whose quota is taken back, where it is not that of the queue."""
+    owner = f"cohort {cohort} takes back its quota for cluster queue {queue}"
     why = {
         Reason.IN_CLUSTER_QUEUE: f"it comes first in cluster queue {queue}",
-        Reason.RECLAIMED: f"cluster queue {queue} takes back its nominal quota",
+        Reason.RECLAIMED: owner if cohort else f"cluster queue {queue} takes back its nominal quota",
         Reason.RECLAIMED_WHILE_BORROWING: f"cluster queue {queue} may preempt lower priorities while it borrows",
         Reason.FAIR_SHARING: f"the share of cluster queue {queue} is smaller",
         Reason.OUTSIDE_QUEUES: f"cluster queue {queue} comes before pods of lower priority that no queue admitted",

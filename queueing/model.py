@@ -4,6 +4,7 @@ Amounts are integers as in the engine: ``cpu`` in milli-CPU, memory in bytes, ev
 seconds on one clock, the one that `now` is read from; creation times must be on it too (seconds since the epoch do).
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -16,6 +17,7 @@ from engine.cluster.natural_order import NaturalKey, natural
 from engine.model import Amounts, LabelRequirement, PodSet, Taint, Toleration
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.preemption.model import Strategy
+from engine.quantity import in_bytes
 from engine.reservation_key import HolderKey, workload_of
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
@@ -63,8 +65,8 @@ class _Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Quota(_Struct, frozen=True):
     """Quota of one resource in one flavor.
 
-    ``borrowing``: how much more than nominal may be used (None: no limit). ``lending``: how much of nominal the cohort
-    may use (None: all of it). Both count only where the queue is in a cohort.
+    ``borrowing``: how much more than nominal may be used (None: no limit). ``lending``: how much of nominal the parent
+    may use (None: all of it). Both count only where there is a parent; of a cohort, against all that is below it.
     """
 
     nominal: int
@@ -125,11 +127,12 @@ class Preemption(_Struct, frozen=True):
 class ClusterQueue(_Struct, frozen=True):
     """Quota of flavors and resources, and the rules of its use.
 
-    ``cohort`` "" means none. ``strict``: StrictFIFO, else BestEffortFIFO. ``namespaces``: a label selector over
-    namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor before the next flavor is tried
-    (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt MayStopSearch). ``weight``: share
-    in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads without a queue. ``claims``:
-    workloads that wait long keep room from others.
+    ``cohort``: its parent in the tree of cohorts, "" means none. ``strict``: StrictFIFO, else BestEffortFIFO.
+    ``namespaces``: a label selector over namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor
+    before the next flavor is tried (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt
+    MayStopSearch). ``weight``: share in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads
+    without a queue. ``claims``: workloads that wait long keep room from others. ``by_use``: its LocalQueues
+    take turns by what they used.
     """
 
     name: str
@@ -144,15 +147,34 @@ class ClusterQueue(_Struct, frozen=True):
     weight: int = 1000
     unlimited: bool = False
     claims: bool = True
+    by_use: bool = False
+
+
+class Cohort(_Struct, frozen=True):
+    """Quota that a cohort has beside that of its queues, and what it may lend and borrow with all that is below it.
+
+    ``parent`` "" means none. ``weight``: share in fair sharing among the children of its parent, in thousandths.
+    """
+
+    name: str
+    groups: tuple[ResourceGroup, ...] = ()
+    parent: str = ""
+    weight: int = 1000
 
 
 class LocalQueue(_Struct, frozen=True):
-    """Where the workloads of one namespace are submitted."""
+    """Where the workloads of one namespace are submitted. ``weight``: its share over time, in thousandths."""
 
     namespace: str
     name: str
     cluster_queue: str
     stop: Stop = Stop.NONE
+    weight: int = 1000
+
+    @property
+    def part(self) -> str:
+        """What tells it from the other LocalQueues of its cluster queue."""
+        return part_of(self.namespace, self.name)
 
 
 class PlainFlavor(_Struct, frozen=True):
@@ -204,6 +226,11 @@ class Workload(_Struct, frozen=True):
         return self.owner or str(self.key)
 
     @property
+    def part(self) -> str:
+        """The LocalQueue, among all."""
+        return part_of(self.namespace, self.queue)
+
+    @property
     def base(self) -> str:
         """The workload itself, where this is more of its pods."""
         return workload_of(self.key)
@@ -226,6 +253,24 @@ class OutsidePod(_Struct, frozen=True):
     created: float = 0.0
 
 
+class UseRules(_Struct, frozen=True):
+    """How use over time is counted, in seconds.
+
+    ``half_life``: use that lies this long back counts half. ``sampling``: how often it is counted, as Kueue does (None:
+    every change counts at once). ``weights``: how much a unit of a resource counts, where that is not as `weight_of`
+    says.
+    """
+
+    half_life: float
+    sampling: float | None = None
+    weights: dict[str, float] = {}
+
+    def weight_of(self, resource: str) -> float:
+        """How much one unit of a resource (a core, a byte, a device) counts."""
+        # Amounts in bytes would drown all others, which is what they do in Kueue 0.19.2 unless their weight is set.
+        return self.weights.get(resource, 0.0 if in_bytes(resource) else 1.0)
+
+
 class Rules(_Struct, frozen=True):
     """What holds for all queues.
 
@@ -234,7 +279,8 @@ class Rules(_Struct, frozen=True):
     share, and victims are taken from those above theirs. ``victims``: which victims are the least, where a queue does
     not say it. ``pods``: pods that no queue admitted may be victims too, where their priority is lower. ``override``:
     who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota. ``leaving``:
-    seconds for which who leaves is believed to do so (`queueing.queues.leaving`); 0: never.
+    seconds for which who leaves is believed to do so (`queueing.queues.leaving`); 0: never. ``use``: how use over time
+    is counted (None: it is not).
     """
 
     patience: float = 300.0
@@ -246,6 +292,7 @@ class Rules(_Struct, frozen=True):
     victims: VictimRules = VictimRules()
     pods: bool = False
     override: bool = False
+    use: UseRules | None = None
 
 
 class Order(NamedTuple):
@@ -262,7 +309,28 @@ class Order(NamedTuple):
     key: str
 
 
-Rank = tuple[float, bool, Order]  # the share of a queue, whether it borrows, the place of its workload
+# Whether a queue or cohort of weight 0 borrows, and its share: the largest part of what its parent may use that it uses
+# beyond its own, in thousandths, divided by its weight. Of two with weight 0 that borrow the undivided parts count, as
+# Kueue's CompareDRS has it (pkg/cache/scheduler/fair_sharing.go, 0.19.2).
+Share = tuple[bool, float]
+NO_SHARE: Final[Share] = (False, 0.0)
+
+
+class Rank(NamedTuple):
+    """What decides between the workloads of several queues which one goes first; the least is first.
+
+    ``level``: how high up it would borrow what it asks for (`queueing.queues.quota.Quotas.borrowing_level`); with fair
+    sharing 1 if it would. ``share``: of its queue with what it asks for, where sharing is fair.
+    """
+
+    level: int
+    share: Share
+    order: Order
+
+
+def part_of(namespace: str, queue: str) -> str:
+    """What tells a LocalQueue from the others of its cluster queue: ``namespace/name``."""
+    return f"{namespace}/{queue}"
 
 
 def order(workload: Workload) -> Order:
@@ -326,6 +394,16 @@ def at_least(one: Amounts, other: Amounts) -> Amounts:
 def usage(requests: Amounts, count: int) -> Amounts:
     """What so many pods take in all, one of ``pods`` each included."""
     return {resource: amount * count for resource, amount in {"pods": 1, **requests}.items()}
+
+
+def quotas_of(groups: Iterable[ResourceGroup]) -> dict[FlavorResource, Quota]:
+    """The quotas of resource groups, by flavor and resource."""
+    return {
+        (flavor.flavor, resource): quota
+        for group in groups
+        for flavor in group.flavors
+        for resource, quota in flavor.resources.items()
+    }
 
 
 def serves(queue: ClusterQueue, labels: dict[str, str]) -> bool:

@@ -8,11 +8,13 @@ Rules
 - Every flavor and resource of the queue's quota is named, also where nothing is used, and whatever is still held of one
   that is no longer in its quota.
 - A queue is active if something can be admitted there: it is not stopped, and each of its resource groups has a flavor
-  that exists.
+  that exists. Below cohorts that are each other's parents nothing is active.
+- A cohort adds up what is below it: how many wait and hold, and what they hold. It borrows what its whole subtree uses
+  beyond the quota of that.
 """
 
 from collections.abc import Collection, Mapping
-from math import isinf
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -20,20 +22,29 @@ import msgspec
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.reservation_key import Role, role_of
-from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
+from queueing.messages import in_circle, missing_parent
+from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, quotas_of, serves
+from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.entry import HOLDING, Phase
+from queueing.queues.fair_use import FairUse
 from queueing.queues.queues import Queues
 
 INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
+MOST_FLAVORS: Final = 256  # in one status, as the kinds have it: the queues of a large tree may have more
+MOST_RESOURCES: Final = 64
+LENDS: Final = "what is below it can lend and borrow"  # of a cohort of which there is nothing more to tell
+NO_EFFECT: Final = "the admissionScope of the ClusterQueue has no effect: the setting fairUseHalfLifeSeconds is not set"
 LocalName = tuple[str, str]  # (namespace, name)
 _NOBODY: Final[Collection[str]] = frozenset()
 
 
 class Standing(msgspec.Struct):
-    """One queue. ``reserved`` and ``used``: amounts by (flavor, resource), of who is reserving and who is admitted.
+    """One queue or cohort. ``reserved`` and ``used``: by (flavor, resource), of who is reserving and who is admitted.
 
-    ``nominal``: what the cluster queue owns; None for a local queue, which owns and borrows nothing. ``share``: the
-    weighted share in thousandths, where fair sharing is on and the queue is in a cohort.
+    ``nominal``: what the cluster queue owns, or the subtree of a cohort; None for a local queue, which owns and borrows
+    nothing. ``counted``: of a cohort, what its subtree uses of that. ``share``: the weighted share in thousandths,
+    where fair sharing is on and there is a parent. ``consumed``: what a local queue used over time, by resource as of
+    ``consumed_at``, where its cluster queue goes by that; ``score``: what that and its weight come to.
     """
 
     active: bool = True
@@ -45,7 +56,16 @@ class Standing(msgspec.Struct):
     reserved: Quantities = msgspec.field(default_factory=dict)
     used: Quantities = msgspec.field(default_factory=dict)
     nominal: Quantities | None = None
+    counted: Mapping[FlavorResource, int] | None = None
     share: int | None = None
+    consumed: dict[str, float] | None = None
+    consumed_at: float = 0.0
+    score: float = 0.0
+
+    def tell_use(self, use: FairUse, part: str) -> None:
+        """It is a local queue, and this is what it used over time."""
+        self.consumed, self.score = use.consumed_by(part), use.score_of(part)
+        self.consumed_at = use.updated_at(part)
 
     def count_pending(self) -> None:
         """One more waits."""
@@ -66,13 +86,28 @@ class Standing(msgspec.Struct):
 
     def borrowed(self, amounts: Mapping[FlavorResource, int], key: FlavorResource) -> int | None:
         """How much of these amounts is beyond what the queue owns; None for a local queue."""
-        return None if self.nominal is None else max(0, amounts.get(key, 0) - self.nominal.get(key, 0))
+        if self.nominal is None:
+            return None
+        # What the queues below a cohort hold of their own and lend to nobody is no use of the cohort's quota.
+        held = amounts if self.counted is None else self.counted
+        return max(0, held.get(key, 0) - self.nominal.get(key, 0))
+
+    def add_below(self, queue: "Standing") -> None:
+        """A cluster queue somewhere below this cohort stands like that."""
+        self.pending += queue.pending
+        self.reserving += queue.reserving
+        self.admitted += queue.admitted
+        self.add_reserved(queue.reserved, settled=False)
 
 
 class Standings(msgspec.Struct, frozen=True):
-    """All cluster queues by name, all local queues by (namespace, name)."""
+    """All cluster queues and all cohorts by name, all local queues by (namespace, name).
+
+    Among the cohorts are those without an object, which queues or cohorts only name.
+    """
 
     cluster: dict[str, Standing]
+    cohorts: dict[str, Standing]
     local: dict[LocalName, Standing]
 
 
@@ -106,22 +141,46 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
     for unit, held in queues.quotas.held.items():
         if role_of(unit) is Role.ORPHAN and (standing := cluster.get(held.queue)) is not None:
             standing.add_reserved(held.amounts, settled=True)
-    return Standings(cluster, local)
+    return Standings(cluster, _cohorts(queues, cluster), local)
+
+
+def _cohorts(queues: Queues, cluster: Mapping[str, Standing]) -> dict[str, Standing]:
+    tree = queues.quotas.tree
+    cohorts = {name: _cohort(queues, node) for name, node in tree.cohorts.items()}
+    for name, standing in cluster.items():
+        for node in tree.queues[name].path:
+            cohorts[node.name].add_below(standing)
+    return cohorts
+
+
+def _cohort(queues: Queues, node: TreeNode) -> Standing:
+    active, reason, message = _cohort_activity(node)
+    return Standing(
+        active,
+        reason,
+        message,
+        reserved=dict.fromkeys(node.quota, 0),
+        nominal=dict(node.subtree),
+        counted=node.usage,
+        share=_share_of(queues, node),
+    )
+
+
+def _cohort_activity(node: TreeNode) -> tuple[bool, Reason, str]:
+    if cycle := node.root.cycle:
+        return False, Reason.COHORT_CYCLE, in_circle(cycle)
+    if node.parent is not None and not node.parent.exists:
+        return True, Reason.READY, missing_parent(node.declared)
+    if not node.children:
+        return True, Reason.READY, "no ClusterQueue and no Cohort names it: its quota is nobody's to use"
+    return True, Reason.READY, LENDS
 
 
 def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Standing:
-    active, reason, message = _activity(queue, known)
-    nominal = {
-        (flavor.flavor, resource): quota.nominal
-        for group in queue.groups
-        for flavor in group.flavors
-        for resource, quota in flavor.resources.items()
-    }
-    share = None
-    if queues.rules.fair and queue.cohort:
-        found = queues.quotas.share(queue.name)
-        # JSON has no infinity, and the field is an integer of 64 bits.
-        share = INFINITE_SHARE if isinf(found) else round(found)
+    active, reason, message = _activity(queues, queue, known)
+    if active and queue.by_use and queues.rules.use is None:
+        message += f"; {NO_EFFECT}"
+    nominal = {key: quota.nominal for key, quota in quotas_of(queue.groups).items()}
     return Standing(
         active,
         reason,
@@ -129,18 +188,33 @@ def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Sta
         reserved=dict.fromkeys(nominal, 0),
         used=dict.fromkeys(nominal, 0),
         nominal=nominal,
-        share=share,
+        share=_share_of(queues, queues.quotas.tree.queues[queue.name]),
     )
+
+
+def _share_of(queues: Queues, node: TreeNode) -> int | None:
+    if not queues.rules.fair or node.parent is None:
+        return None
+    infinite, found = queues.quotas.tree.share_of(node, {}, {})
+    # JSON has no infinity, and the field is an integer of 64 bits. Rounded up as Kueue does (roundedWeightedShare,
+    # 0.19.2), so that 0 says that nothing is borrowed.
+    return INFINITE_SHARE if infinite else ceil(found)
 
 
 def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -> Standing:
     active, reason, message = _local_activity(queues, queue, cluster)
     ahead = cluster.get(queue.cluster_queue)
     named = ahead.nominal if ahead is not None and ahead.nominal is not None else {}
-    return Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
+    found = Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
+    line = queues.pending.lines.get(queue.cluster_queue)
+    if line is not None and line.by_use and queue.cluster_queue in queues.quotas.queues:
+        found.tell_use(queues.use, queue.part)
+    return found
 
 
-def _activity(queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason, str]:
+def _activity(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason, str]:
+    if cycle := queues.quotas.cycle_of(queue.name):
+        return False, Reason.COHORT_CYCLE, in_circle(cycle)
     if queue.stop is not Stop.NONE:
         return False, Reason.QUEUE_STOPPED, f"it is stopped (stopPolicy {queue.stop}): nothing is admitted"
     lacking = [flavor.flavor for group in queue.groups for flavor in group.flavors if flavor.flavor not in known]
@@ -172,13 +246,15 @@ def _local_activity(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Sta
 
 
 def body(standing: Standing) -> dict[str, Any]:
-    """The ``status`` of a ClusterQueue or LocalQueue, less its condition ``Active``: who writes it knows the time."""
+    """The ``status`` of a queue or cohort, less what goes by time: its condition ``Active``, and use over time."""
+    # The status of a Cohort has no flavorsUsage: the API server would drop it, and it would be written for ever.
+    used = {} if standing.counted is not None else {"flavorsUsage": _usages(standing, standing.used)}
     return {
         "pendingWorkloads": standing.pending,
         "reservingWorkloads": standing.reserving,
         "admittedWorkloads": standing.admitted,
         "flavorsReservation": _usages(standing, standing.reserved),
-        "flavorsUsage": _usages(standing, standing.used),
+        **used,
         "fairSharing": None if standing.share is None else {"weightedShare": standing.share},
     }
 
@@ -187,6 +263,9 @@ def _usages(standing: Standing, amounts: Mapping[FlavorResource, int]) -> list[d
     flavors: dict[str, list[dict[str, str]]] = {}
     for key, amount in amounts.items():
         flavor, resource = key
+        # One more would have the API server refuse the whole status.
+        if (len(flavors) == MOST_FLAVORS and flavor not in flavors) or len(flavors.get(flavor, ())) == MOST_RESOURCES:
+            continue
         usage = {"name": resource, "total": format_quantity(resource, amount)}
         borrowed = standing.borrowed(amounts, key)
         if borrowed is not None:

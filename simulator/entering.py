@@ -50,6 +50,8 @@ def queues_of(
         made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))
     for flavor in cluster.plain:
         made.set_flavor(flavor)
+    for cohort in cluster.cohorts:
+        made.set_cohort(cohort)
     for queue in cluster.queues or (ClusterQueue(name=QUEUE, unlimited=True),):
         made.set_cluster_queue(_as_told(queue, policy))
     for local in cluster.local:

@@ -14,7 +14,7 @@ from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, P
 from engine.model import NODES_PER_OPENED_DOMAIN, Amounts, Flavor, Node, Pod, PodSet
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking
 from engine.preemption.model import Strategy
-from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, PlainFlavor
+from queueing.model import ClusterQueue, Cohort, LocalQueue, NonPreemptible, PlainFlavor
 
 NAMESPACE: Final = "default"
 QUEUE: Final = "default"
@@ -68,6 +68,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True):
     machines: tuple[Machine, ...] = ()
     pods: tuple[Pod, ...] = ()
     plain: tuple[PlainFlavor, ...] = ()
+    cohorts: tuple[Cohort, ...] = ()
     queues: tuple[ClusterQueue, ...] = ()
     local: tuple[LocalQueue, ...] = ()
     namespaces: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)

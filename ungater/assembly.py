@@ -296,6 +296,7 @@ def _queues(cache: Cache, informers: Informers) -> Source:
     return Source(
         cache.queues,
         lambda: cache.flavors,
+        lambda: informers.list_objects(kinds.COHORTS),
         informers.of(kinds.CLUSTER_QUEUES).store.values,
         informers.of(kinds.LOCAL_QUEUES).store.values,
         cache.unchecked,

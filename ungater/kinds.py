@@ -21,7 +21,7 @@ from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.pods.volumes import claims_of
-from kube.queues import ClusterQueue, LocalQueue
+from kube.queues import ClusterQueue, Cohort, LocalQueue
 from kube.replicas import REPLICATED as REPLICATED_RESOURCES
 from kube.replicas import SERVICES, Counted, read_as
 from kube.resources import Resource
@@ -158,6 +158,17 @@ PODS: Final = Kind(
     },
 )
 
+# Where an older installation does not serve them, or may not read them, all cohorts are flat. Nothing is placed before
+# they are listed: by half a tree, queues would borrow what is not theirs.
+COHORTS: Final = OptionalKind(
+    resources.COHORTS,
+    Cohort,
+    "cohort",
+    lambda cache: (cache.config.on_cohort,),
+    asks=True,
+    waits=True,
+    may_be_forbidden=True,
+)
 # What nodes may publish of their inside.
 FLEX_TOPOS: Final = OptionalKind(resources.FLEX_TOPOS, FlexTopo, "topology", lambda cache: (cache.nodes.on_flex,))
 NODE_TOPOLOGIES: Final = OptionalKind(
@@ -303,6 +314,7 @@ SERVED: Final[tuple[Kind[Any], ...]] = (
 )
 OPTIONAL: Final[tuple[OptionalKind[Any], ...]] = (
     *(
+        COHORTS,
         NODE_TOPOLOGIES,
         FLEX_TOPOS,
         WORKLOAD_CLASSES,

@@ -110,6 +110,7 @@ def load(cache: Cache, found: ClusterObjects) -> Iterator[None]:
         tuple(found.list_objects(kinds.PODS)),
         jobsets=tuple(found.list_objects(kinds.JOB_SETS)),
         namespaces=tuple(found.list_objects(kinds.NAMESPACES)),
+        cohorts=tuple(found.list_objects(kinds.COHORTS)),
         cluster_queues=tuple(found.list_objects(kinds.CLUSTER_QUEUES)),
         local_queues=tuple(found.list_objects(kinds.LOCAL_QUEUES)),
     )

@@ -22,6 +22,7 @@ from queueing.model import FlavorResource, Quantities
 from queueing.queues.entry import AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 from queueing.status import INFINITE_SHARE, Standings
+from ungater.cohort_metrics import CohortMetrics
 from ungater.metric_table import MetricTable, unit
 
 MOST: Final = 200
@@ -113,6 +114,11 @@ class QueueMetrics:
         self._local_workloads = table(
             "local_queue_workloads", "Workloads of a LocalQueue: pending or admitted.", *_LOCAL, "state"
         )
+        self._local_use = table(
+            "local_queue_fair_use",
+            "The score of a LocalQueue that shares its ClusterQueue over time: the least is next; +Inf: weight 0.",
+            *_LOCAL,
+        )
         self._held = seconds(
             "local_queue_resource_seconds",
             "Amounts held by workloads of a LocalQueue, times the seconds for which they were held.",
@@ -127,6 +133,7 @@ class QueueMetrics:
             "flavor",
             "resource",
         )
+        self._cohorts = CohortMetrics(registry)
         self._names = _Names()
         self._waited: set[str] = set()  # ClusterQueues that have a histogram
         self._at: float | None = None  # when it was looked last, on the monotonic clock
@@ -143,6 +150,7 @@ class QueueMetrics:
         # Nothing for the first look of a term: nobody knows for how long it was held before.
         passed, self._at = 0.0 if self._at is None else now - self._at, now
         self._tell_cluster_queues(queues, found)
+        self._cohorts.tell_cohorts(queues, found)
         self._tell_local_queues(queues, found, now)
         self._count_entries(queues, labels, of, passed, now)
         self._names.drop_unused(now - IDLE_SECONDS)
@@ -175,7 +183,7 @@ class QueueMetrics:
             table.replace(rows)
 
     def _tell_local_queues(self, queues: Queues, found: Standings, now: float) -> None:
-        used, workloads = _Numbers(), _Numbers()
+        used, workloads, over_time = _Numbers(), _Numbers(), _Numbers()
         for (namespace, local), standing in found.local.items():
             ahead = queues.config.local[namespace, local].cluster_queue
             if not local or ahead not in queues.quotas.queues:
@@ -186,8 +194,12 @@ class QueueMetrics:
                 self._held.add((*queue, *key), 0.0, now)  # there from the start, so that no increase is missed
             _add(workloads, (*queue, "pending"), standing.pending)
             _add(workloads, (*queue, "admitted"), standing.admitted)
+            if standing.consumed is not None:
+                # Of those that share a series the one that is next: scores of several are no score together.
+                over_time[queue] = min(standing.score, over_time.get(queue, inf))
         self._local_used.replace(used)
         self._local_workloads.replace(workloads)
+        self._local_use.replace(over_time)
 
     def _count_entries(self, queues: Queues, labels: Sequence[str], of: Labels, passed: float, now: float) -> None:
         for key, entry in queues.entries.items():
@@ -215,10 +227,12 @@ class QueueMetrics:
     def end_leading(self) -> None:
         """This process does not lead any more: gauges go, and what others count is not counted here."""
         self._at = None
+        self._cohorts.drop_series()
         for table in (self._nominal, self._limit, self._used, self._borrowed, self._share, self._workloads):
             table.replace({})
         self._local_used.replace({})
         self._local_workloads.replace({})
+        self._local_use.replace({})
 
 
 def _name(queues: Queues, name: str) -> str:

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, TOPOLOGY_QOS, Keys
-from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, level_in
+from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, group_named, level_in
 from engine.model import Policy
 from webhook.checks import OWN, OWN_REQUESTS, QueueRoute, queue_of, queue_path
 from webhook.objects import ReviewedJob, ReviewedPod, annotations_of, controller_of, labels_of
@@ -131,10 +131,10 @@ def on_lone_total(pod: ReviewedPod, keys: Keys) -> Iterator[str]:
     """How many pods there will be, said by one that belongs to nothing."""
     if keys.pod_group_total not in annotations_of(pod.metadata) or controller_of(pod.metadata) is not None:
         return
-    if not labels_of(pod.metadata).get(keys.pod_group):
+    if not group_named(labels_of(pod.metadata), annotations_of(pod.metadata), keys):
         yield (
-            f"metadata.annotations[{keys.pod_group_total}] has no effect: a pod without a controller and without the "
-            f"label {keys.pod_group} is a workload by itself"
+            f"metadata.annotations[{keys.pod_group_total}] has no effect: a pod without a controller and without "
+            f"{keys.pod_group} (label or annotation) is a workload by itself"
         )
 
 
@@ -165,6 +165,14 @@ def on_taken_away(key: str, value: str, keys: Keys, kind: str, *, suspended: boo
     if suspended:
         remedy = f'set {JOB_PATH}[{keys.unconstrained}] to "true" to have its pods placed anywhere'
     return f'{JOB_PATH}[{key}]: "{value}" still counts, as the pod template of the {kind} has it: {remedy}'
+
+
+def on_gates_below(template: ReviewedPod, keys: Keys, path: str, kind: str) -> Iterator[str]:
+    """Those that are to hold back a Job or JobSet, named where nobody looks for them."""
+    if keys.gated_by in annotations_of(template.metadata):
+        yield (
+            f"{path}metadata.annotations[{keys.gated_by}] has no effect: it is read from the {kind} itself ({JOB_PATH})"
+        )
 
 
 def on_late_request(field: str, kind: str) -> str:
@@ -221,7 +229,7 @@ def on_template(template: ReviewedPod, path: str) -> Iterator[str]:
 
 def on_spelling(annotations: Mapping[str, str], keys: Keys, at: str) -> Iterator[str]:
     """Annotations under our two domains that nobody reads: misspelt, or Kueue's and without effect here."""
-    ours = (*keys.requests, keys.workload, keys.pod_set)
+    ours = (*keys.requests, keys.workload, keys.pod_set, keys.pod_group)
     for key in annotations:
         prefix, slash, name = key.partition("/")
         # Long keys are passed over: comparing is quadratic in their length, and anybody writes annotations.

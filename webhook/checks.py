@@ -8,7 +8,15 @@ import msgspec
 
 from crds import constants
 from crds.constants import Keys
-from crds.request import JOB_PATH, WISHES, ParsedRequest, bad_wishes, contradicting_wishes, pods_in_all
+from crds.request import (
+    JOB_PATH,
+    WISHES,
+    ParsedRequest,
+    bad_wishes,
+    contradicting_wishes,
+    is_group_name,
+    pods_in_all,
+)
 from crds.slices import uneven
 from webhook.objects import ReviewedJob, ReviewedPod, annotations_of, is_suspended, labels_of
 
@@ -17,6 +25,8 @@ INVALID, FORBIDDEN = 422, 403
 _WRITTEN = (constants.NUMA_PLACEMENT_PREDICTED, constants.NUMA_PLACEMENT_OBSERVED)
 OWN_REQUESTS = WISHES
 OWN = (*OWN_REQUESTS, *_WRITTEN)
+_GROUP_NAME = "expected the name of a group: lower case letters, digits, - and ., 253 characters at most"
+MOST_SHOWN = 253  # characters of a name that is refused
 _QUEUE_NAME = "expected the name of a LocalQueue: lower case letters, digits, - and ."
 # The end is \Z: a dollar sign also matches before a last line break, which no object's name has.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
@@ -73,10 +83,14 @@ def check_pod_set(template: ReviewedPod, keys: Keys, path: str, allowed: str) ->
 
 
 def check_group(pod: ReviewedPod, keys: Keys) -> Iterator[Problem]:
-    """What is wrong with a pod that no Job owns: a queue has a name, and a total is a number."""
+    """What is wrong with a pod that no Job owns: in its queue, its group, or its number of pods."""
     queue = labels_of(pod.metadata).get(keys.queue_name)
     if queue is not None:
         yield from check_queue_name(queue, keys)
+    group = annotations_of(pod.metadata).get(keys.pod_group)
+    if group and not is_group_name(group):
+        at, shown = f"{JOB_PATH}[{keys.pod_group}]", group[:MOST_SHOWN]
+        yield Problem(INVALID, f'{at}: Invalid value: "{shown}": {_GROUP_NAME}')
     total = annotations_of(pod.metadata).get(keys.pod_group_total)
     if total is not None and pods_in_all(total) is None:
         at = f"metadata.annotations[{keys.pod_group_total}]"

@@ -23,6 +23,7 @@ from crds.request import JOB_PATH, WISHES, ParsedRequest, RequestError, canonica
 from crds.slices import Place, uneven
 from engine.model import Policy
 from webhook import advice, checks
+from webhook.admission_gates import check_changed_gates, check_gates
 from webhook.changed_mind import stale_copies, still_asked, without_annotations
 from webhook.checks import INVALID, Problem
 from webhook.mutate import (
@@ -88,8 +89,9 @@ def mutate_jobset(
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "JobSet"),))))
     if operation != UPDATE:
         return _decide(jobset, rules, operation, old, beyond)
-    if old is None or not _is_relevant_change(old, jobset, rules.keys):
-        return UNTOUCHED
+    late = list(check_changed_gates(jobset.metadata, old.metadata if old is not None else None, rules.keys))
+    if late or old is None or not _is_relevant_change(old, jobset, rules.keys):
+        return deny(late) if late else UNTOUCHED
     copies, head = _stale_copies(old, jobset, rules.keys), _head(jobset)
     if copies and not (is_suspended(_head(old)) and is_suspended(head)):
         first = next(iter(copies.values()))
@@ -125,6 +127,7 @@ def _decide(
         return UNTOUCHED
     problems = [*checks.check_queue(head, _head(old) if old is not None else None, keys), *other_queues]
     problems += [*_check_part_count(parts), *_managers(jobset, old), *beyond]
+    problems += check_gates(jobset.metadata, keys) if operation == CREATE else ()
     if rules.require_queue:
         problems += checks.check_has_queue(asks, queue, keys)
     for part in parts:
@@ -290,6 +293,7 @@ def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> It
                 unchecked=rules.flavors is None,
             )
         yield from advice.on_template(part.template, part.path)
+        yield from advice.on_gates_below(part.template, rules.keys, part.path, "JobSet")
 
 
 def _is_relevant_change(old: ReviewedJobSet, new: ReviewedJobSet, keys: Keys) -> bool:

@@ -12,8 +12,8 @@ Rules
 - The level that its spec.scheduling names is compared with the request, and is to be a level as well. It is no request
   by itself: kube-scheduler honours it for Jobs that are not ours.
 - A suspended Job may ask for something else: the copies in its template follow. One that is not is refused that.
-- A Job that exists is refused a change of its request or queue, never anything else: status updates and finalizers
-  pass. A pod template that loses the gate, as one of a suspended Job can, gets it back.
+- A Job that exists is refused a change of its request or queue, and of those that hold it back, never anything else:
+  status updates and finalizers pass. A pod template that loses the gate, as one of a suspended Job can, gets it back.
 - A Job that another controller manages (``spec.managedBy``) is left to it.
 - Nothing is remembered and nothing is written, so a dry run differs in nothing.
 """
@@ -41,6 +41,7 @@ from crds.request import (
 from crds.slices import Place
 from engine.model import Policy
 from webhook import advice, checks
+from webhook.admission_gates import check_changed_gates, check_gates
 from webhook.changed_mind import stale_copies, still_asked, without_annotations
 from webhook.checks import INVALID, Flavors, Problem, QueueRoute, Routes
 from webhook.objects import (
@@ -111,8 +112,9 @@ def mutate_job(
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "Job"),))))
     if operation != UPDATE:
         return _decide_job(job, rules, operation, old, beyond)
-    if old is None or not _request_changed(old, job, rules.keys):
-        return _scale_job(job, old, rules.keys)
+    late = list(check_changed_gates(job.metadata, old.metadata if old is not None else None, rules.keys))
+    if late or old is None or not _request_changed(old, job, rules.keys):
+        return deny(late) if late else _scale_job(job, old, rules.keys)
     was, now, template = _places_above_template(old), _places_above_template(job), _template(job)
     copies = stale_copies(was, now, (_template(old), template), rules.keys)
     # Both states count: where this update resumes the Job, pods are made at once of the template as it is.
@@ -167,6 +169,7 @@ def _decide_job(
         return deny([Problem(INVALID, str(error))])
     problems = [
         *checks.check_queue(job, old, rules.keys),
+        *(check_gates(job.metadata, rules.keys) if operation == CREATE else ()),
         *checks.check_wishes(job, template),
         *checks.check_template(template, rules.keys, _TEMPLATE),
         *checks.check_pod_set(template, rules.keys, _TEMPLATE, MAIN),
@@ -222,7 +225,7 @@ def mutate_pod(
             check_offered(request, rules, pod, queue or "")
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
-    alone = () if checked else checks.check_group(pod, rules.keys)
+    alone = () if checked else (*checks.check_group(pod, rules.keys), *check_gates(pod.metadata, rules.keys))
     queued = checks.check_has_queue(not of_job, queue, rules.keys) if rules.require_queue else ()
     if problems := [*checks.check_template(pod, rules.keys, ""), *alone, *queued, *beyond]:
         return deny(problems)
@@ -263,6 +266,7 @@ def _admit_job(
             with_label_keys(request, names_for(rules, job)), offered(rules, job), unchecked=rules.flavors is None
         ),
         advice.on_template(template, _TEMPLATE),
+        advice.on_gates_below(template, keys, _TEMPLATE, "Job"),
         advice.on_wishes(template, job),
         _spelling(job, keys),
     )

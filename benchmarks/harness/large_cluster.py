@@ -122,7 +122,7 @@ def feed_of(nodes: int, workloads: list[Json], pods: Pods | None) -> Feed:
     served = [
         *(resources.NODES, resources.PODS, resources.JOBS, resources.WORKLOADS, resources.RESOURCE_FLAVORS),
         *(resources.PRIORITY_CLASSES, resources.NAMESPACES, resources.CLUSTER_QUEUES, resources.LOCAL_QUEUES),
-        *(resources.LIMIT_RANGES, resources.RUNTIME_CLASSES),
+        *(resources.COHORTS, resources.LIMIT_RANGES, resources.RUNTIME_CLASSES),
         *(resources.PERSISTENT_VOLUME_CLAIMS, resources.PERSISTENT_VOLUMES, resources.STORAGE_CLASSES),
         *(resources.CSI_NODES, resources.WORKLOAD_PRIORITY_CLASSES),
     ]

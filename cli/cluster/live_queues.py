@@ -4,8 +4,9 @@ Only quota and order are built here: no node is read and nothing is placed, so t
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -19,11 +20,11 @@ from engine.results import Refusal
 from kube import objects
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
-from kube.objects import Condition, Namespace, ResourceFlavor, is_true
+from kube.objects import Condition, Namespace, Object, ResourceFlavor, is_true
 from kube.pods import convert
 from kube.pods.templates import template_of
-from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
-from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
+from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor, stored_use
+from kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from kube.workloads import WholeWorkload, WorkloadPodSet
 from queueing import model
 from queueing.cycle.growth import hold_growth
@@ -31,6 +32,8 @@ from queueing.model import Rules
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from ungater.model.admission import read_quota
+
+One = TypeVar("One", bound=Object)
 
 
 class QueueReading(msgspec.Struct, frozen=True):
@@ -80,6 +83,7 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             flavors = group.create_task(client.list(RESOURCE_FLAVORS, type=ResourceFlavor))
             namespaces = group.create_task(client.list(NAMESPACES, type=Namespace))
             cluster = group.create_task(client.list(CLUSTER_QUEUES, type=ClusterQueue))
+            cohorts = group.create_task(_list_cohorts(client))
             local = group.create_task(client.list(LOCAL_QUEUES, type=LocalQueue))
             workloads = group.create_task(client.list(WORKLOADS, type=WholeWorkload))
     except ExceptionGroup as errors:
@@ -90,7 +94,24 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             raise MayNotLook(f"{error}. Positions and quota are of the whole cluster: {INSPECT}") from error
         raise error from None
     found = flavors.result(), namespaces.result(), cluster.result(), local.result(), workloads.result()
-    return build(*found, rules=rules, now=clock.now())
+    return build(*found, cohorts.result(), rules=rules, now=clock.now())
+
+
+async def _list_cohorts(client: Client) -> list[Cohort]:
+    try:
+        return await client.list(COHORTS, type=Cohort)
+    except (NotFound, Forbidden):
+        # An installation of an earlier version has no such kind, and roles of it name none: its cohorts are flat.
+        return []
+
+
+def _take_in(found: Iterable[One], kind: str, take: Callable[[One], None]) -> Iterator[str]:
+    """Take in objects; yields what is wrong with those that cannot be read."""
+    for wire in found:
+        try:
+            take(wire)
+        except ValueError as error:
+            yield f"{kind} {wire.metadata.name}: {error}"
 
 
 def build(
@@ -99,6 +120,7 @@ def build(
     cluster: Iterable[ClusterQueue],
     local: Iterable[LocalQueue],
     workloads: Iterable[WholeWorkload],
+    cohorts: Iterable[Cohort] = (),
     *,
     rules: Rules | None = None,
     now: float,
@@ -114,13 +136,11 @@ def build(
             queues.set_flavor(plain)
     for namespace in namespaces:
         queues.set_namespace(namespace.metadata.name, namespace.metadata.labels or {})
-    for queue in cluster:
-        try:
-            queues.set_cluster_queue(cluster_queue(queue))
-        except ValueError as error:
-            wrong.append(f"ClusterQueue {queue.metadata.name}: {error}")
-    for one in local:
-        queues.set_local_queue(local_queue(one))
+    wrong += _take_in(cohorts, "Cohort", lambda wire: queues.set_cohort(cohort(wire)))
+    wrong += _take_in(cluster, "ClusterQueue", lambda wire: queues.set_cluster_queue(cluster_queue(wire)))
+    # What LocalQueues used over time goes by when it was stored, and by when each workload began to hold what it holds.
+    queues.pass_time(now)
+    wrong.extend(_set_local_queues(queues, local))
     # A Workload without a queue is charged to no quota.
     unfinished = (one for one in workloads if not is_true(one.status.conditions, "Finished"))
     live = {objects.key(one): one for one in unfinished if one.spec.queue_name}
@@ -130,13 +150,26 @@ def build(
         if live[key].spec.active:
             workload = live[key]
             # First into the queue, then put off: only what is in a queue has a turn to lose.
-            queues.submit(_workload_for_order(workload), now)
+            queues.submit(_workload_for_order(workload), now, _since(workload, "False"))
             requeue = workload.status.requeue_state
             until = _seconds(requeue.requeue_at) if requeue is not None else 0.0
             if until > now:
                 queues.delay_workload(key, until)
+    queues.wake_due(now)  # who has waited for too long comes before what LocalQueues used
     inactive = sorted(key for key in waiting if not live[key].spec.active)
     return QueueReading(queues, state, live, tuple(inactive), tuple(wrong), now, names)
+
+
+def _set_local_queues(queues: Queues, local: Iterable[LocalQueue]) -> Iterator[str]:
+    """Take in LocalQueues and what they used over time; returns what is wrong with those that cannot be read."""
+    for one in local:
+        namespace, name = one.metadata.namespace, one.metadata.name
+        try:
+            queues.set_local_queue(local_queue(one))
+        except ValueError as error:
+            yield f"LocalQueue {namespace}/{name}: {error}"
+        if (used := stored_use(one)) is not None:
+            queues.use.restore_use(model.part_of(namespace, name), *used)
 
 
 def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkload], now: float) -> None:
@@ -145,7 +178,10 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
         nominated = one.status.admission is None
         victims = () if one.status.admission is not None else _victims(one)
-        queues.restore_workload(state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated)
+        since = None if nominated else _since(one, "True") or now
+        queues.restore_workload(
+            state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated, since=since
+        )
     for one, grant in held:
         # After all of them: growth is held beside what its workload has.
         nomination = one.status.nomination
@@ -154,6 +190,12 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
             growth = ReservationKey.for_growth(objects.key(one))
             workload = msgspec.structs.replace(_workload_for_order(one), key=growth)
             hold_growth(state, queues, workload, more, _victims(one), {})
+
+
+def _since(workload: WholeWorkload, status: str) -> float | None:
+    """Since when it holds quota, or (``False``) has none; None where nobody wrote that."""
+    found = objects.condition(workload.status.conditions, "QuotaReserved")
+    return _seconds(found.last_transition_time) or None if found is not None and found.status == status else None
 
 
 def title_of(workload: WholeWorkload) -> str:

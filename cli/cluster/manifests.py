@@ -14,7 +14,7 @@ import msgspec
 from cli.cluster import dump as dumps
 from cli.cluster.dump import FoundObject
 from cli.output import Failure
-from crds.constants import WORKER_INDEX, Keys
+from crds.constants import DEFAULT_QUEUE, WORKER_INDEX, Keys
 from crds.spelling import meant
 from engine.reasons import Reason
 from kube import objects
@@ -133,6 +133,7 @@ class Maker:
         if not one.name:
             raise one.fail("metadata.name", "is missing: every object needs a name")
         made = Manifest(one.kind, namespace, name)
+        one = self._in_default_queue(one, made)
         if (one.api_group, one.kind) in OWNER_KINDS:
             one = self._handed_down(one, made)
         if not made.denied:
@@ -250,6 +251,20 @@ class Maker:
         self._add_pod(one, made, one.body, made.name, None, self._decide_pod(one, one.body))
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _in_default_queue(self, one: FoundObject, made: Manifest) -> FoundObject:
+        """The object in the LocalQueue default where it names none, as manifests/default-queue has it."""
+        meta, spec = one.body["metadata"], one.body.get("spec")
+        labels = meta.get("labels") or {}
+        # What a Deployment makes: by itself it is no kind of the policy.
+        if one.kind in {*NAMED, "ReplicaSet"} or (made.namespace, DEFAULT_QUEUE) not in self._rules.queues:
+            return one
+        placed = isinstance(spec, dict) and (spec.get("nodeName") or spec.get("managedBy"))
+        if placed or meta.get("ownerReferences") or not isinstance(labels, dict) or labels.get(self._keys.queue_name):
+            return one
+        made.warn(f'{one} names no queue: it gets LocalQueue "{DEFAULT_QUEUE}" of namespace {made.namespace}')
+        labels = {**labels, self._keys.queue_name: DEFAULT_QUEUE}
+        return msgspec.structs.replace(one, body={**one.body, "metadata": {**meta, "labels": labels}})
 
     def _handed_down(self, one: FoundObject, made: Manifest) -> FoundObject:
         """The object with what stands on it in its templates, as the webhook does it."""

@@ -12,7 +12,7 @@ from rich.text import Text
 from cli.cluster import cluster_snapshot
 from cli.cluster.leader import absence
 from cli.connected import connected
-from cli.doctor import classes, devices, hanging, installation, nodes, queues, unmade
+from cli.doctor import classes, devices, hanging, installation, nodes, queues, unmade, unqueued
 from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import HangingView
 from cli.doctor.nodes import NodesView
@@ -20,10 +20,11 @@ from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, count
 from cli.reaching import CONNECTIONS
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE, Keys
+from crds.owner_templates import OWNERS
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Forbidden
-from kube.resources import EVENTS
+from kube.errors import Forbidden, NotFound
+from kube.resources import EVENTS, Resource
 from kube.told_events import ToldEvent
 from manifests.render import UNGATER
 from ungater import kinds
@@ -94,9 +95,27 @@ async def _examine(client: Client, namespace: str, clock: Clock = SYSTEM) -> lis
     # Without a leader, missing Workloads follow from that, and only that is reported.
     led = not absence(seen.lease, clock.utc())
     unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
-    of_queues = queues.findings(cache.queues, cache.state.flavors)
+    of_queues = queues.findings(cache.queues, cache.state.flavors, defaults=seen.defaults)
     of_classes = classes.findings(cache.classes.rules)
-    return [*found, *nodes.findings(about), *of_queues, *of_classes, *given, *hanging.findings(held), *unmade_jobs]
+    owners, unread = await list_owners(client, seen.settings.keys)
+    of_owners = [*unqueued.findings(owners, seen.settings.keys), *unread]
+    of_jobs = [*hanging.findings(held), *unmade_jobs, *of_owners]
+    return [*found, *nodes.findings(about), *of_queues, *of_classes, *given, *of_jobs]
+
+
+async def list_owners(client: Client, keys: Keys) -> tuple[list[unqueued.Owned], list[Finding]]:
+    """The owners of pods that name a queue, of each kind that is served; and the kinds that may not be listed."""
+    found: list[unqueued.Owned] = []
+    refused: list[Finding] = []
+    for kind in OWNERS:
+        resource = Resource(kind.group, kind.version, kind.plural, kind.kind)
+        try:
+            found += [(kind, body) for body in await client.list(resource, label_selector=keys.queue_name)]
+        except NotFound:
+            continue
+        except Forbidden as error:
+            refused.append(unknown(str(resource), str(error), "topogate doctor, as somebody who may list these"))
+    return found, refused
 
 
 async def _events(client: Client) -> list[ToldEvent]:

@@ -25,14 +25,13 @@ from cli.cluster.leader import absence
 from cli.cluster.simulated_nodes import WEBHOOK_URL, all_simulated, install_command
 from cli.doctor.findings import Finding, error, unknown, warning
 from cli.doctor.trial import FINE, TrialResult, try_webhook
-from cli.install.steps import Json, read
+from cli.install.steps import Json, is_served, read
 from cli.output import some
 from crds.constants import NAMESPACE
 from crds.settings import CONFIG_MAP, Settings, unread_keys
 from kube import resources
 from kube.client import Client
-from kube.connection.answers import decode
-from kube.errors import Forbidden, NotFound
+from kube.errors import Forbidden
 from kube.lease import Lease
 from kube.objects import Node
 from kube.resources import resource_of
@@ -62,6 +61,7 @@ class Installation(msgspec.Struct):
     settings: Settings
     kubernetes: str = ""
     policies: bool = True  # the server offers ValidatingAdmissionPolicies as 1.30 and later do
+    defaults: bool = True  # it can put jobs into the LocalQueue default: MutatingAdmissionPolicy v1, as 1.36 has it
     configured: bool = False
     misconfigured: str = ""  # what is wrong with its settings, so that older ones count
     unread: tuple[str, ...] = ()  # keys of its ConfigMap that nothing reads
@@ -131,14 +131,8 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
     with suppress(Forbidden):
         found.simulated = all_simulated(await client.list(resources.NODES, type=Node))
     found.kubernetes = await client.server_version()
-    policies = resources.VALIDATING_ADMISSION_POLICIES
-    path = f"/apis/{policies.group}/{policies.version}"
-    try:
-        served = decode(dict, await client.raw("GET", path), path)
-    except NotFound:
-        found.policies = False
-    else:
-        found.policies = any(one.get("name") == policies.plural for one in served.get("resources") or ())
+    found.policies = await is_served(client, resources.VALIDATING_ADMISSION_POLICIES)
+    found.defaults = await is_served(client, resources.MUTATING_ADMISSION_POLICIES)
     options = replace(
         render.InstallOptions(
             domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url
@@ -147,6 +141,8 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
         agent=await _is_there(client, found, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace)),
         kueue=await _is_there(client, found, resources.CLUSTER_ROLES, "topogate-ungater-kueue", ""),
         metrics_authentication=await _is_there(client, found, resources.CLUSTER_ROLES, render.METRICS, ""),
+        default_queue=found.defaults,
+        default_hint=not found.defaults,
     )
     found.agent = options.agent
     for obj in render.objects(options):

@@ -5,20 +5,24 @@ A LocalQueue is reported only for its own faults: that its ClusterQueue admits n
 
 from collections.abc import Collection, Iterator
 
+from cli.doctor import cohorts
 from cli.doctor.findings import Finding, error, warning
 from cli.output import some
+from crds.constants import DEFAULT_QUEUE
+from crds.settings import CONFIG_MAP
 from crds.spelling import meant
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, LocalQueue
 from queueing.queues.queues import Queues
-from queueing.status import Standing, standings
+from queueing.status import NO_EFFECT, Standing, standings
 
 GO_ON = """--type merge -p '{"spec":{"stopPolicy":"None"}}'"""
 
 
-def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
-    """``flavors``: those with a topology, which the engine knows."""
+def findings(queues: Queues, flavors: Collection[str], *, defaults: bool) -> Iterator[Finding]:
+    """``flavors``: those with a topology, which the engine knows. ``defaults``: jobs get the LocalQueue default."""
     found, known = standings(queues, flavors), {*flavors, *queues.config.plain}
+    yield from cohorts.findings(queues.quotas.tree, known)
     for name, queue in sorted(queues.quotas.queues.items()):
         yield from _cluster(queue, found.cluster[name], known)
     for key, local in sorted(queues.config.local.items()):
@@ -26,10 +30,16 @@ def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
         # A LocalQueue repeats the reason of its ClusterQueue; another reason is a fault of its own.
         if not standing.active and (ahead is None or ahead.active or standing.reason != ahead.reason):
             yield _local(queues, local, standing)
+        if local.name == DEFAULT_QUEUE and not defaults:
+            text = "what names no queue does not get it: this API server has no MutatingAdmissionPolicy v1"
+            mend = "Kubernetes 1.36 or newer, then topogate install; until then the label queue-name on each job"
+            yield warning(f"LocalQueue {local.namespace}/{local.name}", text, mend)
 
 
 def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) -> Iterator[Finding]:
     about = f"ClusterQueue {queue.name}"
+    if standing.reason is Reason.COHORT_CYCLE:
+        return  # told of the cohorts
     if standing.reason is Reason.QUEUE_STOPPED:
         yield warning(about, _text(standing), f"kubectl patch clusterqueue {queue.name} {GO_ON}")
         return
@@ -41,6 +51,8 @@ def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) ->
         mend = f"kubectl edit clusterqueue {queue.name}: name a ResourceFlavor that exists; {hint or there}"
         # Active with a missing flavor: it admits by the others, and less than it seems to.
         yield (warning if standing.active else error)(about, _text(standing), mend)
+    elif standing.active and standing.message.endswith(NO_EFFECT):
+        yield warning(about, _text(standing), f"set fairUseHalfLifeSeconds in ConfigMap {CONFIG_MAP}, as 86400 (a day)")
 
 
 def _local(queues: Queues, local: LocalQueue, standing: Standing) -> Finding:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from math import isinf
 
 import msgspec
 from rich.console import RenderableType
@@ -10,6 +11,7 @@ from rich.text import Text
 from cli.cluster.live_queues import QueueReading, with_pods
 from cli.output import plain_table, some
 from cli.queues.rendering import duration
+from cli.queues.report import behind_lighter, goes_by_use
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
 from engine.quantity import format_quantity, readable
@@ -38,11 +40,17 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
 
 class QuotaOption(msgspec.Struct, frozen=True):
-    """One combination of flavors, in the order in which they are tried."""
+    """One combination of flavors, in the order in which they are tried.
+
+    ``level``: how high up in the tree of cohorts it would borrow, 0 within the queue's own quota; ``lender``: from
+    which cohort then.
+    """
 
     flavors: tuple[str, ...]
     borrows: bool
     quotas: tuple[QuotaLine, ...]
+    level: int = 0
+    lender: str = ""
 
 
 class VictimLine(msgspec.Struct, frozen=True):
@@ -110,7 +118,11 @@ def place(
         no_option=refused,
         holds={f"{flavor}/{resource}": format_quantity(resource, amount) for (flavor, resource), amount in amounts},
         victims=tuple(_victims(reading, key)),
-        history=(*_history(reading, key), *_claim(reading, key, options, title or reading.queues.title_of(key))),
+        history=(
+            *_history(reading, key),
+            *_over_time(reading, key),
+            *_claim(reading, key, options, title or reading.queues.title_of(key)),
+        ),
     )
 
 
@@ -129,7 +141,7 @@ def _option(option: OptionFit) -> QuotaOption:
         )
         for fit in option.quotas
     )
-    return QuotaOption(option.flavors, option.borrows, tuple(lines))
+    return QuotaOption(option.flavors, option.borrows, tuple(lines), option.level, option.lender)
 
 
 def _victims(reading: QueueReading, key: str) -> Iterator[VictimLine]:
@@ -161,6 +173,23 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
         back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
         times = "once" if requeue.count == 1 else f"{requeue.count} times"
         yield f"It was put back into the queue {times}{back}."
+
+
+def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
+    """What its LocalQueue used over time, where that decides on its turn."""
+    entry = reading.queues.entries.get(key)
+    if entry is None or entry.group is None or not goes_by_use(reading, entry.queue):
+        return
+    if key in entry.group.line.late:
+        hold = duration(int(reading.queues.rules.hold))
+        text = f"It has waited longer than {hold} (queueHoldSeconds), so it comes before those that have not"
+        yield f"{text}, whatever their LocalQueues used"
+        return
+    score, part = reading.queues.use.score_of(entry.workload.part), entry.workload.part
+    used = "has weight 0, so it comes last" if isinf(score) else f"has the score {score:.1f} for what it used over time"
+    yield f"LocalQueue {part} {used}"
+    if lighter := behind_lighter(reading, key):
+        yield f"It waits {lighter}"
 
 
 def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
@@ -196,6 +225,13 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
         )
 
 
+def _borrowing(option: QuotaOption) -> str:
+    """Whose quota it takes beside that of its queue."""
+    if not option.borrows:
+        return ""
+    return f"borrows from cohort {option.lender} (level {option.level})" if option.lender else "borrows"
+
+
 def render(found: QueuePlace) -> Iterator[RenderableType]:
     """The place as a person reads it."""
     where = f"cluster queue {found.cluster_queue}" if found.cluster_queue else "no cluster queue"
@@ -218,7 +254,7 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
         quotas = plain_table("FLAVOR", "RESOURCE", *headings, "")
         for option in found.options:
             for quota in option.quotas:
-                told = "never enough" if quota.never else "borrows" if option.borrows and quota.lacking == "0" else ""
+                told = "never enough" if quota.never else _borrowing(option) if quota.lacking == "0" else ""
                 style = "bold red" if quota.never else "yellow" if quota.lacking != "0" else ""
                 # JSON has exact amounts; a table rounds bytes to units that people read.
                 amounts = (quota.wanted, quota.free, quota.lacking, quota.used, quota.nominal, quota.most)

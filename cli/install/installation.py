@@ -13,7 +13,7 @@ import yaml
 from msgspec.structs import replace
 
 from cli.cluster.installed import in_use
-from cli.install.steps import InstallStep, Json, Outcome, delete, is_ours, read
+from cli.install.steps import InstallStep, Json, Outcome, delete, is_ours, is_served, read
 from cli.install.waiting import wait_gone
 from cli.output import Failure
 from crds.constants import DEFAULT_DOMAIN
@@ -75,6 +75,8 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     metrics = wish.metrics_authentication
     if metrics is None:
         metrics = client is not None and await read(client, resources.CLUSTER_ROLES, render.METRICS, "") is not None
+    # Without a cluster nobody knows what it serves: neither of the two is rendered.
+    defaults = client is not None and await is_served(client, resources.MUTATING_ADMISSION_POLICIES)
     options = render.InstallOptions(
         domain=domain,
         namespace=settings.namespace,
@@ -83,6 +85,8 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
         agent=agent,
         kueue=bool(found) if wish.kueue is None else wish.kueue,
         metrics_authentication=metrics,
+        default_queue=defaults,
+        default_hint=client is not None and not defaults,
     )
     # The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept.
     base = (obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
@@ -170,7 +174,8 @@ async def installed(client: Client, namespace: str, domain: str = "") -> render.
     found = await settings_of(client, namespace)
     made = render.InstallOptions(domain=domain or (found.settings if found else settings).domain, namespace=namespace)
     # For an uninstall all parts count; the ones that are not there are passed over.
-    return replace(made, agent=True, kueue=True, metrics_authentication=True)
+    parts = ("agent", "kueue", "metrics_authentication", "default_queue", "default_hint")
+    return replace(made, **dict.fromkeys(parts, True))
 
 
 async def _only_there(client: Client, namespace: str) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from cli.output import Failure
 from kube import resources
 from kube.client import Client
+from kube.connection.answers import decode
 from kube.errors import KubeError, NotFound
 from kube.resources import Resource, resource_of
 from manifests import render
@@ -18,6 +19,7 @@ KINDS = (
     resources.WORKLOADS,
     resources.LOCAL_QUEUES,
     resources.CLUSTER_QUEUES,
+    resources.COHORTS,
     resources.RESOURCE_FLAVORS,
     resources.FLEX_TOPOS,
     resources.WORKLOAD_PRIORITY_CLASSES,
@@ -44,6 +46,16 @@ async def read(client: Client, resource: Resource, name: str, namespace: str) ->
         return await client.get(resource, name, namespace or None)
     except NotFound:
         return None
+
+
+async def is_served(client: Client, resource: Resource) -> bool:
+    """Whether the API server has the kind, in this version."""
+    path = f"/apis/{resource.group}/{resource.version}"
+    try:
+        served = decode(dict, await client.raw("GET", path), path)
+    except NotFound:
+        return False
+    return any(one.get("name") == resource.plural for one in served.get("resources") or ())
 
 
 async def delete(client: Client, obj: Json, *, dry_run: bool = False) -> InstallStep | None:

@@ -1,18 +1,22 @@
 """The queues of ``topogate queues`` as a person reads them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import plain_table
-from cli.queues.report import CohortView, QueuesReport, QueueView, WaitingWorkload
-from engine.quantity import readable
+from cli.output import counted, plain_table
+from cli.queues.cohorts import CohortView
+from cli.queues.report import LocalQueueUse, QueuesReport, QueueView, WaitingWorkload
+from engine.quantity import in_bytes, readable
+from queueing.status import LENDS
 
 NO_QUEUE = (
     "there is no ClusterQueue; jobs that name no queue are placed without one, and docs/queues.md says how to make some"
 )
+INDENT = "  "
 SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -21,8 +25,8 @@ def render(result: QueuesReport) -> RenderableType:
     parts: list[RenderableType] = []
     for view in result.queues:
         parts += [*([Text("")] if parts else []), *_render_queue(view)]
-    for cohort in result.cohorts:
-        parts += [Text(""), *_render_cohort(cohort)]
+    for _, tree in groupby(result.cohorts, key=lambda one: (*one.path, one.name)[0]):
+        parts += [Text(""), *_render_tree(list(tree))]
     if not result.queues and not result.lost:
         parts.append(Text(NO_QUEUE))
     if result.lost:
@@ -56,17 +60,28 @@ def _render_queue(view: QueueView) -> Iterator[RenderableType]:
     if len(view.uses) > 1:
         yield Text("")
         # Who holds how much, by LocalQueue: one alone holds what the cluster queue does.
-        uses = plain_table("~LOCAL QUEUE", ">WAITING", ">LONGEST WAIT", ">ADMITTED", "~USED")
+        over_time = (">SCORE", "~OVER TIME") if view.by_use else ()
+        uses = plain_table("~LOCAL QUEUE", ">WAITING", ">LONGEST WAIT", ">ADMITTED", "~USED", *over_time)
         for one in view.uses:
             wait = "-" if one.longest_wait_seconds is None else duration(one.longest_wait_seconds)
             holds = ", ".join(
                 f"{readable(resource, amount)} {resource}" for resource, amount in one.used.items() if amount != "0"
             )
-            uses.add_row(one.name, str(one.pending), wait, str(one.admitted), holds or "-")
+            row = (one.name, str(one.pending), wait, str(one.admitted), holds or "-")
+            uses.add_row(*row, *(_over_time(one) if view.by_use else ()))
         yield uses
     if view.waiting:
         yield Text("")
         yield waiting_table(view.waiting)
+
+
+def _over_time(one: LocalQueueUse) -> tuple[str, str]:
+    """The score of a LocalQueue, and of what it comes."""
+    used = ", ".join(
+        f"{float(amount):.1f} {resource}" for resource, amount in (one.consumed or {}).items() if not in_bytes(resource)
+    )
+    weight = "" if one.weight in {"1", None} else f", weight {one.weight}"
+    return "-" if one.score is None else f"{one.score:.1f}", (used or "nothing") + weight
 
 
 def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:
@@ -83,18 +98,49 @@ def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:
     return table
 
 
-def _render_cohort(cohort: CohortView) -> Iterator[RenderableType]:
-    yield Text(f"Cohort {cohort.name}", "bold")
-    table = plain_table("FLAVOR", "RESOURCE", ">USED", ">NOMINAL", "BY QUEUE")
-    for use in cohort.quotas:
-        shares = (
-            f"{one.queue} {readable(use.resource, one.used)} of {readable(use.resource, one.nominal)}"
-            + (f" ({readable(use.resource, one.borrowed)} borrowed)" if one.borrowed != "0" else "")
-            for one in use.members
+def _render_tree(cohorts: Sequence[CohortView]) -> Iterator[RenderableType]:
+    """The cohorts of one tree, the root first, with their queues."""
+    root = cohorts[0]
+    yield Text(
+        f"Cohort {root.name}" + (f", and {counted(len(cohorts) - 1, 'cohort')} below" * (len(cohorts) > 1)), "bold"
+    )
+    for one in cohorts:
+        if not one.active:
+            yield Text.assemble((f"Not active ({one.reason})", "bold yellow"), f"  {one.message}")
+        elif one.exists and one.message != LENDS:
+            yield Text.assemble((f"Cohort {one.name}", "bold yellow"), f"  {one.message}")
+    table = plain_table(
+        "FLAVOR", "RESOURCE", "COHORT, QUEUE", ">USED", ">NOMINAL", ">BORROWED", ">MAY BORROW", ">LENDS"
+    )
+    keys = dict.fromkeys((use.flavor, use.resource) for one in cohorts for use in one.quotas)
+    for key in keys:
+        words = key
+        for row in _rows_of_tree(cohorts, key):
+            table.add_row(*words, *row)
+            words = "", ""  # they are those of the whole block
+    if keys:
+        yield table
+
+
+def _rows_of_tree(cohorts: Sequence[CohortView], key: tuple[str, str]) -> Iterator[tuple[str, ...]]:
+    resource = key[1]
+    for one in cohorts:
+        use = next((use for use in one.quotas if (use.flavor, use.resource) == key), None)
+        if use is None:
+            continue
+        used, nominal, own, borrowed = (
+            readable(resource, amount) for amount in (use.used, use.nominal, use.own, use.borrowed)
         )
-        used, nominal = (readable(use.resource, amount) for amount in (use.used, use.nominal))
-        table.add_row(use.flavor, use.resource, used, nominal, ", ".join(shares))
-    yield table
+        depth = len(one.path)
+        # Only where there is somebody to borrow from do limits mean anything.
+        most, lent = (limit and readable(resource, limit) for limit in (use.borrowing_limit, use.lending_limit))
+        above = (borrowed, most or "any", lent or "all") if one.path else ("-", "-", "-")
+        mine = f"{nominal} ({own} its own)" if use.own != "0" else nominal
+        share = f" (share {one.weighted_share})" if one.weighted_share is not None else ""
+        yield (f"{INDENT * depth}{one.name}{share}", used, mine, *above)
+        for member in use.members:
+            has, quota, more = (readable(resource, amount) for amount in (member.used, member.nominal, member.borrowed))
+            yield (f"{INDENT * (depth + 1)}{member.queue}", has, quota, more, "", "")
 
 
 def duration(seconds: int) -> str:

@@ -1,15 +1,17 @@
 """Who waits where, in which place, for what; and how much of each quota is used: `QueuesReport`."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from math import isinf
 
 import msgspec
 
 from cli.cluster import live_queues
 from cli.cluster.live_queues import QueueReading, owner_name
 from cli.output import Failure, counted
+from cli.queues.cohorts import CohortView, path_of
+from cli.queues.cohorts import views as cohort_views
 from crds.spelling import meant
-from engine.quantity import format_quantity
+from engine.quantity import format_part, format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import condition
@@ -58,20 +60,33 @@ class WaitingWorkload(msgspec.Struct, frozen=True):
 
 
 class LocalQueueUse(msgspec.Struct, frozen=True):
-    """What workloads of one LocalQueue (``NAMESPACE/NAME``) hold of a cluster queue, and how many wait for how long."""
+    """What workloads of one LocalQueue (``NAMESPACE/NAME``) hold of a cluster queue, and how many wait for how long.
+
+    ``weight``, ``score`` and ``consumed`` (by resource) are of a cluster queue whose LocalQueues share it by what they
+    used over time; ``score`` is None too where the weight is 0, which is last.
+    """
 
     name: str
     pending: int
     admitted: int
     used: dict[str, str]  # by resource, in all flavors
     longest_wait_seconds: int | None
+    weight: str | None = None
+    score: float | None = None
+    consumed: dict[str, str] | None = None
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """A cluster queue and who waits there. ``uses``: of the local queues whose workloads are listed."""
+    """A cluster queue and who waits there.
+
+    ``path``: the cohorts above it, the root first, as far as they are known; ``cohort``: the one that it names.
+    ``uses``: of the local queues whose workloads are listed. ``by_use``: these take turns by what they used over time,
+    and stand in that order.
+    """
 
     name: str
     cohort: str
+    path: tuple[str, ...]
     strategy: str
     active: bool
     reason: str
@@ -84,32 +99,7 @@ class QueueView(msgspec.Struct, frozen=True):
     quotas: tuple[QuotaUse, ...]
     waiting: tuple[WaitingWorkload, ...]
     uses: tuple[LocalQueueUse, ...]
-
-
-class Member(msgspec.Struct, frozen=True):
-    """What one queue of a cohort uses of one quota."""
-
-    queue: str
-    nominal: str
-    used: str
-    borrowed: str
-
-
-class CohortUse(msgspec.Struct, frozen=True):
-    """One flavor and resource over all queues of a cohort."""
-
-    flavor: str
-    resource: str
-    nominal: str
-    used: str
-    members: tuple[Member, ...]
-
-
-class CohortView(msgspec.Struct, frozen=True):
-    """Queues that lend each other what they do not use."""
-
-    name: str
-    quotas: tuple[CohortUse, ...]
+    by_use: bool = False
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
@@ -156,14 +146,13 @@ def report(reading: QueueReading, namespace: str | None = None, name: str | None
     if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
     views = tuple(_view(reading, one, found, only) for one, only in shown.items())
-    cohorts = sorted({view.cohort for view in views} - {""})
     held = (reading.workloads[key] for key in reading.inactive)
     inactive = sorted(
         f"{one.metadata.namespace}/{owner_name(one).partition('/')[2]}"
         for one in held
         if namespace in {None, one.metadata.namespace}
     )
-    told_of = tuple(one for one in (_cohort(reading, cohort) for cohort in cohorts) if one.quotas)
+    told_of = tuple(cohort_views(reading, found, None if name is None and namespace is None else list(shown)))
     told = () if name is not None else (text for key, text in lost.items() if namespace in {None, key[0]})
     return QueuesReport(views, told_of, tuple(inactive), reading.wrong, tuple(told))
 
@@ -196,6 +185,7 @@ def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[st
     return QueueView(
         name=name,
         cohort=queue.cohort,
+        path=path_of(reading.queues.quotas.tree.queues[name]),
         strategy="StrictFIFO" if queue.strict else "BestEffortFIFO",
         active=standing.active,
         reason=str(standing.reason),
@@ -208,7 +198,14 @@ def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[st
         quotas=tuple(_uses(reading, name, standing)),
         waiting=waiting,
         uses=tuple(_local_uses(reading, name, found, only, waiting)),
+        by_use=goes_by_use(reading, name),
     )
+
+
+def goes_by_use(reading: QueueReading, queue: str) -> bool:
+    """Whether the LocalQueues of a cluster queue take turns by what they used over time."""
+    line = reading.queues.pending.lines.get(queue)
+    return line is not None and line.by_use
 
 
 def _local_uses(
@@ -218,9 +215,12 @@ def _local_uses(
     only: set[tuple[str, str]] | None,
     waiting: tuple[WaitingWorkload, ...],
 ) -> Iterator[LocalQueueUse]:
-    for key, local in sorted(reading.queues.config.local.items()):
+    # Scores are all 0 where LocalQueues do not go by them.
+    local_queues = sorted(reading.queues.config.local.items(), key=lambda pair: (found.local[pair[0]].score, pair[0]))
+    for key, local in local_queues:
         if local.cluster_queue != name or (only is not None and key not in only):
             continue
+        standing = found.local[key]
         used: dict[str, int] = {}
         for (_, resource), amount in found.local[key].reserved.items():
             used[resource] = used.get(resource, 0) + amount
@@ -231,6 +231,11 @@ def _local_uses(
             admitted=found.local[key].admitted,
             used={resource: format_quantity(resource, amount) for resource, amount in used.items()},
             longest_wait_seconds=max((one.age_seconds for one in waiting if one.local_queue == text), default=None),
+            weight=None if standing.consumed is None else f"{local.weight / 1000:g}",
+            score=None if standing.consumed is None or isinf(standing.score) else standing.score,
+            consumed=None
+            if standing.consumed is None
+            else {resource: format_part(resource, amount) for resource, amount in standing.consumed.items()},
         )
 
 
@@ -293,7 +298,7 @@ def waiting_of(reading: QueueReading, key: str, position: int | None) -> Waiting
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,
         message=message,
-        short=_summarize_reason(reading, key, reason, message),
+        short="; ".join(filter(None, (_summarize_reason(reading, key, reason, message), behind_lighter(reading, key)))),
         victims=tuple(f"{one.namespace}/{one.name}" for one in nomination.victims) if nomination is not None else (),
     )
 
@@ -307,6 +312,17 @@ def _summarize_reason(reading: QueueReading, key: str, reason: str, message: str
         return f"{counted(len(nomination.victims), 'evicted workload')} to be gone"
     begin = message.partition(": ")[0]
     return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
+
+
+def behind_lighter(reading: QueueReading, key: str) -> str:
+    """Whose workload goes before one that waits because its LocalQueue used less over time; "": nobody's."""
+    queues, entry = reading.queues, reading.queues.entries[key]
+    first = next(iter(queues.waiting(entry.queue)), key) if goes_by_use(reading, entry.queue) else key
+    ours, theirs = entry.workload.part, queues.entries[first].workload.part
+    score, lighter = queues.use.score_of(ours), queues.use.score_of(theirs)
+    if entry.group is None or theirs == ours or lighter >= score:
+        return ""
+    return f"behind {theirs}, which used less ({lighter:.1f} against {'weight 0' if isinf(score) else f'{score:.1f}'})"
 
 
 def _lacking_quota(reading: QueueReading, key: str) -> str:
@@ -334,34 +350,3 @@ def why(reading: QueueReading, key: str) -> tuple[str, str]:
         ), f"it was evicted, and comes back at {state.requeue_at} (return number {state.count})"
     found = condition(workload.status.conditions, "QuotaReserved")
     return (found.reason, found.message) if found is not None else (str(Reason.PENDING), NOT_SEEN)
-
-
-def _cohort(reading: QueueReading, name: str) -> CohortView:
-    quotas = reading.queues.quotas
-    members = sorted(one for one, queue in quotas.queues.items() if queue.cohort == name)
-    # Usage counts even where no quota is left: flavors may be taken out of a queue that runs workloads.
-    named = (key for one in members for key in standings_keys(reading, one))
-    uses = []
-    for key in dict.fromkeys(key for key in named if reading.has_flavor(key[0])):
-        flavor, resource = key
-        text = partial(format_quantity, resource)
-        of_members = [
-            Member(
-                one,
-                text(quotas.nominal(one, key)),
-                text(quotas.used(one, key)),
-                text(max(0, quotas.used(one, key) - quotas.nominal(one, key))),
-            )
-            for one in members
-        ]
-        nominal, used = (sum(amount(one, key) for one in members) for amount in (quotas.nominal, quotas.used))
-        uses.append(CohortUse(flavor, resource, nominal=text(nominal), used=text(used), members=tuple(of_members)))
-    return CohortView(name, tuple(uses))
-
-
-def standings_keys(reading: QueueReading, queue: str) -> Iterable[tuple[str, str]]:
-    """Every (flavor, resource) that a cluster queue has quota of, or uses."""
-    groups = reading.queues.quotas.queues[queue].groups
-    named = [(flavor.flavor, resource) for g in groups for flavor in g.flavors for resource in flavor.resources]
-    # In the order of the queue's spec, then what is used beyond it.
-    return dict.fromkeys([*named, *(key for key, used in reading.queues.quotas.usage(queue).items() if used)])

@@ -15,7 +15,7 @@ from engine.kubelet.machine import Machine
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod
 from kube import objects
 from kube.pods import convert
-from kube.queues import cluster_queue, local_queue, plain_flavor
+from kube.queues import cluster_queue, cohort, local_queue, plain_flavor
 from kube.topologies import FlexTopo
 from localcluster.kubelets import publish
 from localcluster.kubelets.kubelet import PlayedKubelet
@@ -97,6 +97,7 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
     if not dump.of(kinds.NODES):
         raise Failure(f"{files}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
     try:
+        cohorts = tuple(map(cohort, dump.of(kinds.COHORTS)))
         queues = tuple(map(cluster_queue, dump.of(kinds.CLUSTER_QUEUES)))
         local = tuple(map(local_queue, dump.of(kinds.LOCAL_QUEUES)))
     except ValueError as error:
@@ -120,6 +121,7 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
         # Nobody knows how long recorded pods would still run, so they stay for the whole simulation.
         pods=() if empty else (*_unclaimed(found.pods.values()), *_slots(found)),
         plain=tuple(filter(None, map(plain_flavor, dump.of(kinds.FLAVORS)))),
+        cohorts=cohorts,
         queues=queues,
         local=local,
         namespaces={one.metadata.name: one.metadata.labels or {} for one in dump.of(kinds.NAMESPACES)},

@@ -35,6 +35,7 @@ MOST_PODS: Final = 20_000  # that a manifest may make
 MOST_EVENTS: Final = 50_000  # of YAML: a key, a value, and the beginning and end of a list or an object are one each
 PREFIX: Final = "topogate-question-"
 OTHERS: Final = "somebody else's"
+NAMES_OTHERS: Final = ("behind it wait", "which used less")  # in what `explain` says of a queue
 UNTOLD: Final = "the details may name what is in namespaces that you may not see"
 _COUNTS: Final = {
     name: re.compile(rf"\b{name}[\"']?\s*:\s*[\"']?(\d{{1,9}})") for name in ("replicas", "size", "parallelism")
@@ -138,6 +139,7 @@ class ClusterQuestions:
             dump.of(kinds.CLUSTER_QUEUES),
             dump.of(kinds.LOCAL_QUEUES),
             workloads,
+            dump.of(kinds.COHORTS),
             rules=queue_rules(self._settings),
             now=self._clock.now(),
         )
@@ -192,7 +194,9 @@ def _queue(queue: Json, sight: Sight) -> Json | None:
         one["victims"] = [v for v in one["victims"] if sight.may_name(v.partition("/")[0])]
     uses = [one for one in queue["uses"] if sight.may_name(one["name"].partition("/")[0])]
     others = len(queue["waiting"]) - len(waiting)
-    return {**queue, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
+    # Who may not look at queues sees the cohort that the queue names, and nothing of the tree above it.
+    path = queue["path"] if sight.queues else queue["path"][-1:]
+    return {**queue, "path": path, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
 
 
 def _placed(answer: Json, sight: Sight) -> Json:
@@ -239,11 +243,14 @@ def _veiled(one: Json) -> Json:
 def _unnamed(made: Json, sight: Sight) -> Json:
     """Without what names others in sentences."""
     place = made["queue"]
+    for option in place["options"] if place is not None and not sight.queues else ():
+        # The tree above the cohort that the queue names is for those who may look at queues.
+        option["lender"] = option["lender"] if option["lender"] == place["cohort"] else ""
     if place is not None and sight.namespaces is not None:
         place["victims"] = [
             one if sight.may_name(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)
             for one in place["victims"]
         ]
-        # This one sentence lists jobs of others by name.
-        place["history"] = [one for one in place["history"] if "behind it wait" not in one]
+        # These sentences name jobs and LocalQueues of others.
+        place["history"] = [one for one in place["history"] if not any(text in one for text in NAMES_OTHERS)]
     return made

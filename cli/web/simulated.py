@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cli.output import Failure, stderr
+from cli.queues.cohorts import path_of
 from engine.quantity import format_quantity
 from simulator.results import Result
 from simulator.run import Simulation
@@ -84,7 +85,8 @@ class Recording:
             amount = amount_of(board.resource, node.allocatable)
             board.set_host(node, Host(name, amount, off if node.ready else HostState.NOT_READY))
         self.film = Film(board, self._name)
-        self.queues = {"queues": list(_queues(simulation))}
+        # What cohorts use changes with each moment, and the page has that of queues alone.
+        self.queues = {"queues": list(_queues(simulation)), "cohorts": []}
         window = max((track.job.arrival for track in simulation.tracks.values()), default=0.0)
         self.first = window / 2 if self._half else self.first
         self._step = max(1.0, window / MOMENTS)
@@ -111,6 +113,7 @@ def _queues(simulation: Simulation) -> Iterator[dict[str, Any]]:
         yield {
             "name": name,
             "cohort": queue.cohort,
+            "path": path_of(known.quotas.tree.queues[name]),
             "strategy": "StrictFIFO" if queue.strict else "BestEffortFIFO",
             "active": True,
             "local_queues": local,

@@ -14,70 +14,13 @@ from crds.kinds.common import (
     LabelSelector,
     ObjectName,
     Priority,
-    Quantity,
     QueueStatus,
-    ResourceName,
     StopPolicy,
     by_key,
     cel,
     condition_column,
 )
-
-# The value is an integer or a text, and CEL makes a quantity of texts only.
-_QUANTITY_ORDER = "quantity(string(self.{0})).compareTo(quantity(string(self.{1}))) <= 0"
-
-
-class ResourceQuota(ApiModel):
-    """Quota of one resource in one flavor."""
-
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                f"!has(self.lendingLimit) || {_QUANTITY_ORDER.format('lendingLimit', 'nominalQuota')}",
-                "lendingLimit must not exceed nominalQuota: no more can be lent than there is",
-            )
-        )
-    )
-
-    name: ResourceName
-    """The resource."""
-    nominal_quota: Quantity
-    """The quantity that the workloads of the queue may use together."""
-    borrowing_limit: Quantity | None = None
-    """The quantity that may be borrowed from the cohort in addition. If absent, there is no limit."""
-    lending_limit: Quantity | None = None
-    """The quantity of unused quota that the cohort may borrow. If absent, all of it."""
-
-
-class FlavorQuotas(ApiModel):
-    """Quotas of one flavor."""
-
-    name: ObjectName
-    """The ResourceFlavor."""
-    resources: Annotated[list[ResourceQuota], Field(min_length=1, max_length=16, json_schema_extra=by_key("name"))]
-    """The quotas: one for each of the coveredResources of the group."""
-
-
-class ResourceGroup(ApiModel):
-    """Resources that are taken together from one flavor."""
-
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                (
-                    # As many, and each of them covered: both lists have each name once, so they are the same.
-                    "self.flavors.all(f, size(f.resources) == size(self.coveredResources)"
-                    " && f.resources.all(r, r.name in self.coveredResources))"
-                ),
-                "every flavor must give a quota for each of coveredResources, and for no other resource",
-            )
-        )
-    )
-
-    covered_resources: Annotated[list[ResourceName], Field(min_length=1, max_length=16, json_schema_extra=SET)]
-    """The resources of the group, such as cpu, memory and nvidia.com/gpu."""
-    flavors: Annotated[list[FlavorQuotas], Field(min_length=1, max_length=16, json_schema_extra=by_key("name"))]
-    """The flavors, in the order in which they are tried."""
+from crds.kinds.quotas import GROUPS, FairSharingStatus, FairSharingWeight, QueueQuota, ResourceGroup, limits_need
 
 
 class FlavorFungibility(ApiModel):
@@ -153,53 +96,25 @@ class AdmissionChecksStrategy(ApiModel):
     """The checks."""
 
 
-# Each entry of each group meets each entry of each group: the bounds of these lists keep the cost of the rule within
-# what the API server allows, and larger ones would have it refuse the whole kind.
-_ONE_GROUP = "self.all(g, g.{0}.all(x, self.exists_one(h, h.{0}.exists(y, {1}))))"
-_GROUP_RULES = cel(
-    (_ONE_GROUP.format("flavors", "y.name == x.name"), "a flavor may be part of one resource group only"),
-    (_ONE_GROUP.format("coveredResources", "y == x"), "a resource may be part of one resource group only"),
-)
-_LIMIT_RULE = (
-    "has(self.cohortName) || !has(self.resourceGroups)"
-    " || self.resourceGroups.all(g, g.flavors.all(f, f.resources.all(r, !has(r.{0}))))"
-)
+class AdmissionScope(ApiModel):
+    """How the LocalQueues that lead to this queue share it."""
 
-
-class FairSharing(ApiModel):
-    """How much of the shared capacity this queue should get beside the others."""
-
-    weight: Quantity = "1"
-    """The share of this queue relative to other queues. 0: it only gets what no other queue wants."""
-
-
-class FairSharingStatus(ApiModel):
-    """The queue's present share."""
-
-    weighted_share: Annotated[int, Field(ge=0)]
-    """The largest share of any resource that is used beyond nominal quota, in thousandths, divided by the weight."""
+    admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
+    """The order of workloads of different LocalQueues. UsageBasedAdmissionFairSharing: the LocalQueue that used the
+    least for its weight comes first, before priority. It needs the setting `fairUseHalfLifeSeconds`.
+    NoAdmissionFairSharing: priority comes first, then time, whichever LocalQueue they are in."""
 
 
 class ClusterQueueSpec(ApiModel):
     """Quota, order and preemption."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (_LIMIT_RULE.format("borrowingLimit"), "borrowingLimit needs a cohortName: there is nobody to borrow from"),
-            (_LIMIT_RULE.format("lendingLimit"), "lendingLimit needs a cohortName: there is nobody to lend to"),
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=limits_need("cohortName"))
 
-    resource_groups: (
-        Annotated[
-            list[ResourceGroup],
-            Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic", **_GROUP_RULES}),
-        ]
-        | None
-    ) = None
+    resource_groups: Annotated[list[ResourceGroup[QueueQuota]], GROUPS] | None = None
     """The quotas. Each resource and each flavor is part of one group only."""
     cohort_name: ObjectName | None = None
-    """The cohort. The queues of a cohort lend each other the quota that they do not use."""
+    """The cohort. The queues of a tree of cohorts lend each other the quota that they do not use. A cohort without an
+    object of kind Cohort has no quota and no limits of its own, and no parent."""
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
     """Whether a workload that does not fit blocks the workloads behind it. StrictFIFO: yes. BestEffortFIFO: no."""
     namespace_selector: LabelSelector | None = None
@@ -213,8 +128,10 @@ class ClusterQueueSpec(ApiModel):
     """Checks by other controllers, which must be ready before a workload is admitted."""
     stop_policy: StopPolicy = "None"
     """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingWeight | None = None
     """The share of this queue in what is borrowed."""
+    admission_scope: AdmissionScope | None = None
+    """Whether the LocalQueues that lead to this queue share it by what they used. If absent, they do not."""
 
 
 class ClusterQueueStatus(QueueStatus):

@@ -286,8 +286,8 @@ class FlavorUsage(ApiModel):
 FlavorUsages = Annotated[list[FlavorUsage], Field(max_length=256, json_schema_extra=by_key("name"))]
 
 
-class QueueStatus(ApiModel):
-    """What cluster queues and local queues both report."""
+class QueueNumbers(ApiModel):
+    """What queues and cohorts report."""
 
     conditions: Conditions | None = None
     """The conditions. `Active` says whether workloads can be admitted here, and if not, why."""
@@ -299,5 +299,10 @@ class QueueStatus(ApiModel):
     """The number of workloads that are admitted and have not finished."""
     flavors_reservation: FlavorUsages | None = None
     """The quota that is reserved, by flavor."""
+
+
+class QueueStatus(QueueNumbers):
+    """What cluster queues and local queues both report."""
+
     flavors_usage: FlavorUsages | None = None
     """The quota that admitted workloads use, by flavor."""

@@ -1,5 +1,6 @@
 """LocalQueue: where a namespace's jobs are submitted."""
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from crds.kinds.common import (
     ApiModel,
     ApiObject,
     Column,
+    Counts,
     Definition,
     ObjectName,
     QueueStatus,
@@ -16,6 +18,7 @@ from crds.kinds.common import (
     cel,
     condition_column,
 )
+from crds.kinds.quotas import FairSharingWeight
 
 
 class LocalQueueSpec(ApiModel):
@@ -29,6 +32,33 @@ class LocalQueueSpec(ApiModel):
     """The ClusterQueue that serves this queue."""
     stop_policy: StopPolicy = "None"
     """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
+    fair_sharing: FairSharingWeight | None = None
+    """The share of this queue beside the other local queues of its ClusterQueue, over time. It counts where the
+    ClusterQueue has an admissionScope."""
+
+
+class AdmissionFairSharingStatus(ApiModel):
+    """What the queue used over time."""
+
+    consumed_resources: Annotated[Counts, Field(max_length=256)]
+    """What its workloads used of each resource, over all flavors. Use that lies one `fairUseHalfLifeSeconds` back
+    counts half."""
+    last_update: datetime
+    """The time at which this was so. What was used since then follows from what is held."""
+
+
+class LocalFairSharingStatus(ApiModel):
+    """How much the queue used beside the other local queues of its ClusterQueue."""
+
+    admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
+    """Its use over time, if the ClusterQueue has an admissionScope. A controller that starts goes on from it."""
+
+
+class LocalQueueStatus(QueueStatus):
+    """What a local queue reports."""
+
+    fair_sharing: LocalFairSharingStatus | None = None
+    """Its use beside that of other local queues."""
 
 
 class LocalQueue(ApiObject):
@@ -52,5 +82,5 @@ class LocalQueue(ApiObject):
 
     spec: LocalQueueSpec
     """The desired state."""
-    status: QueueStatus | None = None
+    status: LocalQueueStatus | None = None
     """The observed state."""

@@ -25,12 +25,16 @@ Rules
   lacks a pod to get there.
 - Without a queue nobody claims: a job that asks for all nodes would close them to everybody who has quota. So a large
   job without a queue may wait for as long as small ones come.
+- In one queue who comes before whom is their place there: where its LocalQueues take turns by use, the score decides
+  until one has waited for ``Rules.hold``. So a claim of a heavy LocalQueue stops no lighter one until then, and all
+  that came later afterwards.
 - A claimant waits only for what runs, and for claimants before it: there is no cycle, so no deadlock.
 """
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,6 +52,9 @@ from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Missing
 from queueing.queues.successor import without_successors
+
+if TYPE_CHECKING:
+    from queueing.queues.pending import Place
 
 # One pod and nothing else: a node whose last free place for a pod is held takes no pod of any size.
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
@@ -80,8 +87,8 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         else:
             with shield(key):
                 _enlist(state, queues, entry, now)
-    for line, heap in list(queues.aged.items()):
-        _next(state, queues, shield, line, heap)
+    for line in _lines_in_turn(queues, list(queues.aged)):
+        _next(state, queues, shield, line, queues.aged[line])
     for claim in queues.claims.values():
         claim.age(now - claim.entry.since, queues.rules.hold)
         # A domain that once would do may lose nodes, or gain pods that no queue admitted. The proof costs a placement
@@ -115,8 +122,14 @@ def reserve_refused(state: ClusterState, queues: Queues, entry: Entry, shield: S
     ):
         return
     line = _enlist(state, queues, entry, now)
-    if line is not None and line in queues.aged:
-        _next(state, queues, shield, line, queues.aged[line])
+    if line is None:
+        return
+    others = (
+        [one for one in queues.aged if one.flavor == line.flavor and one.pool == line.pool] if line.part else [line]
+    )
+    for one in _lines_in_turn(queues, others):
+        if one in queues.aged:
+            _next(state, queues, shield, one, queues.aged[one])
 
 
 def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now: float) -> bool:
@@ -166,9 +179,37 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> Ba
         return None
     # Without a topology the workload waits for quota alone, so its line is that of the pool and of one of its flavors.
     pool = "" if option.rooms else queues.quotas.pool(entry.queue)
-    line = BackfillLine(option.rooms[0] if option.rooms else min(option.amounts)[0], pool)
+    line = BackfillLine(option.rooms[0] if option.rooms else min(option.amounts)[0], pool, group.part)
     heapq.heappush(queues.aged.setdefault(line, []), (entry.order, entry.workload.base))
     return line
+
+
+def _lines_in_turn(queues: Queues, lines: list[BackfillLine]) -> list[BackfillLine]:
+    """Lines in the order in which their firsts may claim: of a queue by use that of the LocalQueue which is next."""
+    if not any(line.part for line in lines):
+        return lines
+    # By what they wait for, and there by queue, the last place first.
+    waiting: dict[tuple[str, str], dict[str, list[tuple[Place, BackfillLine]]]] = {}
+    found: list[BackfillLine] = []
+    for line in lines:
+        heap = queues.aged[line]
+        entry = queues.entries.get(heap[0][1]) if heap else None
+        if entry is None:
+            found.append(line)  # `_next` drops what left
+            continue
+        place = queues.place_of(entry) if line.part else (1, 0.0, heap[0][0])
+        queue = entry.queue if line.part else ""
+        waiting.setdefault((line.flavor, line.pool), {}).setdefault(queue, []).append((place, line))
+    for queues_there in waiting.values():
+        for places in queues_there.values():
+            places.sort(reverse=True)
+        while queues_there:
+            # Between queues time decides, as scores of one say nothing to the other.
+            first = min(queues_there, key=lambda queue: queues_there[queue][-1][0][-1])
+            found.append(queues_there[first].pop()[1])
+            if not queues_there[first]:
+                del queues_there[first]
+    return found
 
 
 def _next(
@@ -255,15 +296,24 @@ def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
         state.release_workload(claim.holder)
 
 
+def comes_before(queues: Queues, claim: BackfillReservation, entry: Entry) -> bool:
+    """Whether a claim is of one that comes before this workload: in one queue by their places there."""
+    # By time alone each queue by use that is always full would go by age after one patience, and no score would ever
+    # count. One that is late, as each with a hard claim is, has its place before all scores.
+    if claim.entry.queue == entry.queue:
+        return queues.place_of(claim.entry) < queues.place_of(entry)
+    return claim.order < entry.order
+
+
 def claims_behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:
     """The claims of those who do not come before a workload: they do not stop it."""
     # Its own claim is among these, so a claimant sees the room that is kept for it.
-    return [claim for claim in queues.claims.values() if claim.order >= entry.order]
+    return [claim for claim in queues.claims.values() if not comes_before(queues, claim, entry)]
 
 
 def yielding(queues: Queues, entry: Entry) -> list[BackfillReservation]:
     """The claims of which one that is admitted may take for slots that it lost: those behind it, and soft ones."""
-    return [claim for claim in queues.claims.values() if claim.soft or claim.order >= entry.order]
+    return [claim for claim in queues.claims.values() if claim.soft or not comes_before(queues, claim, entry)]
 
 
 def open_to_growth(queues: Queues, entry: Entry) -> list[BackfillReservation]:
@@ -271,7 +321,7 @@ def open_to_growth(queues: Queues, entry: Entry) -> list[BackfillReservation]:
     return [
         claim
         for claim in yielding(queues, entry)
-        if claim.order >= entry.order or not may_take(queues, claim.entry, entry)
+        if not comes_before(queues, claim, entry) or not may_take(queues, claim.entry, entry)
     ]
 
 
@@ -322,7 +372,7 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
     state.release_workload(claim.holder)
     held, chosen = not claim.lacks, list[tuple[str, UpperBounds, Ints]]()
     with without_successors(state, queues.quotas, queues.successors.values()):
-        missing = {(one.flavor, one.resource) for one in _missing(queues, claim)}
+        missing = {(one.flavor, one.resource): one.cohort for one in _missing(queues, claim)}
         claim.lack(missing)
         for flavor, pod_sets in claim.option.parts if not missing else ():  # else room is of no use to it yet
             if (outlook := UpperBounds.compute_bounds(state, flavor, pod_sets[0])) is not None:
@@ -442,7 +492,7 @@ def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[Backfill
     return [
         claim
         for claim in queues.claims.values()
-        if claim.order < entry.order and not claim.lacks and wanted & set(claim.option.rooms)
+        if not claim.lacks and wanted & set(claim.option.rooms) and comes_before(queues, claim, entry)
     ]
 
 
@@ -450,11 +500,14 @@ def barring_claim(queues: Queues, entry: Entry, option: FlavorAssignment) -> Bac
     """The claim of one before this workload that keeps quota which it would take."""
     quotas = queues.quotas
     for claim in queues.claims.values():
-        if claim.order >= entry.order or quotas.pool(claim.entry.queue) != quotas.pool(entry.queue):
+        if quotas.pool(claim.entry.queue) != quotas.pool(entry.queue) or not comes_before(queues, claim, entry):
             continue
         own = claim.entry.queue == entry.queue
-        for key in claim.bars & option.amounts.keys():
+        for key in claim.bars.keys() & option.amounts.keys():
             amount = option.amounts[key]
+            # Where the limit of a cohort stops the claimant, what is taken elsewhere in the tree does not.
+            if not quotas.is_below(entry.queue, claim.bars[key]):
+                continue
             if amount > 0 and (own or quotas.used(entry.queue, key) + amount > quotas.nominal(entry.queue, key)):
                 return claim
     return None

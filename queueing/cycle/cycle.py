@@ -28,6 +28,7 @@ from queueing.queues.queues import Queues
 from queueing.queues.rotation import of_namespace
 
 DEALLOCATED: Final = 10.0  # seconds in which claims are to be, before anybody is told that they are not
+TURN: Final = 60.0  # seconds after which scores of LocalQueues are compared again, though nothing happened
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
 
 
@@ -55,7 +56,7 @@ class Preempting(msgspec.Struct, frozen=True):
 
     def message_to(self, victim: PlannedVictim) -> str:
         """What a victim is told."""
-        return messages.preempted(self.title or self.key, self.grant.queue, victim.reason)
+        return messages.preempted(self.title or self.key, self.grant.queue, victim.reason, victim.cohort)
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -168,6 +169,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.waiting.extend(_take_news(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.pending.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
+    if any(line.waits_for_time for line in queues.pending.lines.values()):
+        made.come_back(now + TURN)
     if (next_time := queues.next_change_time()) is not None:
         made.come_back(next_time)
     return made
@@ -266,7 +269,7 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
                 # A workload that is looked at later in this cycle may follow these victims instead of evicting others.
-                queues.leaving.victims_go([victim.key for victim in found.plan.victims], shield.now)
+                queues.note_victims(key, [victim.key for victim in found.plan.victims], shield.now)
                 text = messages.preempting(queues, found.plan)
                 made.preempting.append(
                     Preempting(key, found.grant, found.plan.victims, text, grows=True, title=entry.workload.title)
@@ -328,7 +331,7 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             victims = [victim.key for victim in plan.victims]
             # Held at once, beside what the victims hold: nobody behind it may take the room while the victims end.
             queues.grant(state, key, grant, nominated=victims, parts=parts)
-            queues.leaving.victims_go(victims, shield.now)
+            queues.note_victims(key, victims, shield.now)
             text, title = messages.preempting(queues, plan), entry.workload.title
             made.preempting.append(Preempting(key, grant, plan.victims, text, title=title))
         case Waits():

@@ -272,15 +272,8 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     if isinstance(flavors, Refusal):
         return flavors
     delta = _difference(entry, more, flavors)
-    if not queue.unlimited:
-        missing = queues.limits(entry).missing_quota(delta)
-        if missing:
-            return messages.insufficient(queues, grant.queue, missing)
-        # A claimant's quota is kept from growth as from an admission:
-        # a service could scale out for ever in front of it.
-        claim = barring_claim(queues, entry, FlavorAssignment({}, delta, ()))
-        if claim is not None:
-            return messages.kept_quota_refusal(queues.title_of(claim.key), queues.quotas.pool(grant.queue))
+    if not queue.unlimited and (refused := _refuse_quota(queues, entry, delta)) is not None:
+        return refused
     # Each pod set is placed beside those before it; all of it is undone, since ``_apply`` holds the whole grant.
     checkpoint = state.begin()
     try:
@@ -295,6 +288,22 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         state.rollback(checkpoint)
     asks, counts = _asks_then(entry, more), {**grant.counts, **more}
     return AssumedAdmission(grant.queue, counts, flavors, _amounts(asks, counts, flavors), parts, asks)
+
+
+def _refuse_quota(queues: Queues, entry: Entry, delta: Quantities) -> Refusal | None:
+    """Why an admitted workload may not take so much more quota; None where it may."""
+    queue = _grant(entry).queue
+    if names := queues.quotas.cycle_of(queue):
+        return messages.cohort_cycle(names)
+    missing = queues.limits(entry).missing_quota(delta)
+    if missing:
+        return messages.insufficient(queues, queue, missing)
+    # A claimant's quota is kept from growth as from an admission:
+    # a service could scale out for ever in front of it.
+    claim = barring_claim(queues, entry, FlavorAssignment({}, delta, ()))
+    if claim is not None:
+        return messages.kept_quota_refusal(queues.title_of(claim.key), queues.quotas.pool(queue))
+    return None
 
 
 def _asks_then(entry: Entry, more: Collection[str]) -> dict[str, Amounts]:

@@ -102,6 +102,7 @@ def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
     entry = queues.entries[more.key] = Entry(more, order(more), shape(more), 0.0)
     # Through the holders and not ``Queues.grant``: growth is in no line, and gets no message about why it waits.
     queues.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)
+    queues.count_use(entry)
     held = queues.entries[base].grant
     if base not in queues.growing and held is not None:  # after a restart: until it says itself what it wants
         wanted = {name: held.counts.get(name, 0) + count for name, count in grant.counts.items() if count}

@@ -6,13 +6,14 @@ Flavors are tried in order; whether borrowing, or preempting, in a flavor comes 
 (`ClusterQueue.borrow_first`, ``preempt_first``).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.natural_order import natural
 from engine.cluster.state import ClusterState
 from engine.numa.score import AlignmentOverPacking
 from engine.placement.beyond_nodes import beyond_every_node
@@ -20,7 +21,7 @@ from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import rollout, successors
-from queueing.cycle.backfill import barring_claim, keeping, open_
+from queueing.cycle.backfill import barring_claim, claims_behind, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
 from queueing.model import Workload, looks_at_pods
@@ -29,10 +30,10 @@ from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
 from queueing.preemption.search import plan
 from queueing.queues.claim import BackfillReservation
-from queueing.queues.entry import Entry
+from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
 from queueing.queues.limits import Limits
-from queueing.queues.pending_workloads import Event
+from queueing.queues.pending_workloads import RING_OPENED, Event
 from queueing.queues.queues import Queues
 from queueing.queues.successor import without_successors
 
@@ -75,13 +76,15 @@ class Noted(NamedTuple):
 class Waits(msgspec.Struct):
     """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``).
 
-    ``follows``: it is the successor of those that leave.
+    ``follows``: it is the successor of those that leave. ``left_alone``: who run and had it evicted, so that it has not
+    them evicted in order to borrow.
     """
 
     refusals: list[Noted] = msgspec.field(default_factory=list)
     events: dict[Event, None] = msgspec.field(default_factory=dict)
     aside: bool = False
     follows: Follows | None = None
+    left_alone: tuple[str, ...] = ()
 
     @property
     def reason(self) -> Reason:
@@ -91,11 +94,18 @@ class Waits(msgspec.Struct):
     def refusal(self) -> Refusal:
         """The refusal of the option that came closest; its text is made when somebody asks."""
         found = min(self.refusals, key=_gravity).text()
+        if self.left_alone:
+            found = messages.leaving_alone(found, self.left_alone)
         return found if self.follows is None else messages.following(found)
 
     def wait_for(self, events: Iterable[Event]) -> None:
         """Note events that could change it."""
         self.events.update(dict.fromkeys(events))
+
+    def leave_alone(self, titles: Iterable[str]) -> None:
+        """Note those that it does not have evicted; it is looked at again when the ring of evictions is open."""
+        self.left_alone = tuple(titles)
+        self.events[RING_OPENED] = None
 
     def add(self, refusal: Refusal) -> None:
         """Note a refusal that is at hand."""
@@ -130,19 +140,25 @@ class _QueueNominator(msgspec.Struct):
             return made
         if wrong is not None:
             self.waits.add(wrong)
-        return Waits(self.waits.refusals, self.waits.events, self._is_hopeless(found))
+        hopeless, left_alone = self._is_hopeless(found), self.waits.left_alone
+        return Waits(self.waits.refusals, self.waits.events, hopeless, left_alone=left_alone)
 
     def first_fitting(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
         """The first option in which it fits, or preempts where that comes before later options."""
         queue = self.queues.quotas.queues[self.entry.queue]
         borrowing: Fits | None = None
+        least = 0
         for option in found:
             placed = self.place_option(option)
             if placed is not None:
                 fits = Fits(option, placed, counts, self.over)
-                if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
+                level = self.queues.quotas.borrowing_level(self.entry.queue, option.amounts)
+                if queue.borrow_first or not level:
                     return fits
-                borrowing = borrowing or fits
+                # Of those in which it borrows, the one where it finds the quota furthest down (Kueue 0.19.2,
+                # flavorassigner.go, shouldTryNextFlavor and isPreferred).
+                if borrowing is None or level < least:
+                    borrowing, least = fits, level
             elif self._may_preempt and self._ever(option) and option.request not in self.free:
                 first = queue.preempt_first and borrowing is None
                 if first and (made := self.place_later([option], counts) or self.preempts(option, counts)) is not None:
@@ -270,7 +286,7 @@ class _QueueNominator(msgspec.Struct):
         queues = self.queues
         # The memo holds for room that everybody sees alike. Here
         # claims behind it are open, or successors keep room from it.
-        if queues.successors or any(claim.order >= self.entry.order for claim in queues.claims.values()):
+        if queues.successors or claims_behind(queues, self.entry):
             found = put(self.state, self.entry.workload.key, option)  # room is open, or closed, that is not to others
             return self._place_over_claims(option, found) if isinstance(found, Refusal) else found
         key = option.request
@@ -338,12 +354,14 @@ class _QueueNominator(msgspec.Struct):
         if made is not None and self._suffices(option) and (placed := promised.put()) is not None:
             return Fits(option, placed, counts)
         if made is None:
-            queue = self.queues.quotas.queues[self.entry.queue]
+            quotas = self.queues.quotas
             self.waits.wait_for(("room", flavor) for flavor in option.rooms)
-            if queue.cohort:
-                self.waits.events["borrow", queue.cohort] = None
+            if quotas.shares(self.entry.queue):
+                self.waits.events["borrow", quotas.pool(self.entry.queue)] = None
             if self.queues.fresh:
                 self.waits.events["placed",] = None  # in the next cycle they may be victims
+            if before := self.queues.eviction_order.takers_before(self.entry.workload.base):
+                self.waits.leave_alone(self._titles_running_elsewhere(before))
             return None
         best = promised.cheaper(made)
         # Its victims may hold other zones than its pods get then: the
@@ -352,6 +370,18 @@ class _QueueNominator(msgspec.Struct):
             self._wait_for_zones(option)
             return None
         return Preempts(option, best, counts)
+
+    def _titles_running_elsewhere(self, keys: Iterable[str]) -> Iterator[str]:
+        members = self.queues.quotas.members(self.entry.queue)
+        for key in sorted(keys, key=natural):
+            one = self.queues.entries.get(key)
+            if (
+                one is not None
+                and one.phase is Phase.ADMITTED
+                and one.queue in members
+                and one.queue != self.entry.queue
+            ):
+                yield one.workload.title
 
     def _wait_for_zones(self, option: FlavorAssignment) -> None:
         """It is looked at again once those have come in who are promised them, or need them no more."""
@@ -428,13 +458,18 @@ class _QueueNominator(msgspec.Struct):
             case ("room", flavor):
                 return self.queues.holders.by_flavor.get(flavor, 0) > 0
             case ("quota", _, flavor, resource):
-                return any(quotas.used(name, (flavor, resource)) > 0 for name in quotas.members(self.entry.queue))
+                return quotas.anyone_uses(self.entry.queue, (flavor, resource))
         return False  # what an admission brings, not an end
 
 
 def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     """What one workload can be given now. Leaves state and quota as they were."""
     assert entry.group is not None  # noqa: S101  (only who waits in a line is looked at)
+    # No event ends this: a change of the tree wakes the lines below it. Aside, as what ends does not help it either.
+    if names := queues.quotas.cycle_of(entry.queue):
+        refused = Waits(aside=True)
+        refused.add(messages.cohort_cycle(names))
+        return refused
     known = queues.options_of(state, entry.group)
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
     asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])

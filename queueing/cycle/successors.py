@@ -159,7 +159,7 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
 
 def _precedes(state: ClusterState, queues: Queues, entry: Entry, rank: Rank, other: Successor) -> bool:
     if entry.queue == other.entry.queue:
-        return entry.order < other.entry.order
+        return queues.place_of(entry) < queues.place_of(other.entry)
     # A successor counts no better than the one before it in its queue that would take its place first: that one may
     # borrow what is kept, and would be evicted for the workload that was stopped.
     return rank < max(other.rank, _rank_of_next(state, queues, other) or other.rank)
@@ -172,12 +172,13 @@ def _rank_of_next(state: ClusterState, queues: Queues, one: Successor) -> Rank |
     """
     group = one.entry.group
     first = group.line.next() if group is not None else None
-    if first is None or first.head is None or not first.head < one.entry.order:
+    if first is None or first.head is None:
         return None
-    found, entry = queues.options_of(state, first).found, queues.entries[first.head.key]
-    if not found:
+    entry = queues.entries[first.head.key]
+    place = queues.place_of(entry)
+    if not place < queues.place_of(one.entry) or not (found := queues.options_of(state, first).found):
         return None
-    behind = [one for one in queues.kept_for() if entry.queue == one.entry.queue and entry.order < one.entry.order]
+    behind = [one for one in queues.kept_for() if entry.queue == one.entry.queue and place < queues.place_of(one.entry)]
     with without_successors(state, queues.quotas, behind):
         fits = queues.limits(entry).fits_limits(found[0].asked)
     return queues.rank_of_entry(entry, found[0].amounts) if fits else None
@@ -254,7 +255,7 @@ def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Succe
     Whether one would borrow depends on what those before it have by then.
     """
     lines: dict[str, list[Successor]] = {}
-    for one in sorted(successors, key=lambda one: one.entry.order, reverse=True):
+    for one in sorted(successors, key=lambda one: queues.place_of(one.entry), reverse=True):
         lines.setdefault(one.entry.queue, []).append(one)
     taken: dict[str, list[Quantities]] = {queue: [] for queue in lines}
     while lines:
@@ -273,7 +274,7 @@ def _has_turn(queues: Queues, one: Successor) -> bool:
     if entry.phase is not Phase.WAITING or queues.entries.get(one.key) is not entry or group is None:
         return False
     there = entry.queue in queues.quotas.queues
-    return there and group.head == entry.order and not group.line.holds_up(entry.order)
+    return there and group.head == entry.order and not group.line.holds_up(group)
 
 
 def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
@@ -314,7 +315,9 @@ def _covered(queues: Queues, one: Successor) -> dict[str, Quantities]:
     quotas, left = queues.quotas, dict(one.option.amounts)
     covered: dict[str, Quantities] = {}
     # Its own queue first: what comes back there needs no lender. Then by name, so that equal states give equal answers.
-    for queue in sorted(quotas.members(one.entry.queue), key=lambda name: (name != one.entry.queue, name)):
+    members = quotas.members(one.entry.queue)
+    leaving = (queue for queue in queues.leaving.amounts if queue in members)
+    for queue in sorted(leaving, key=lambda name: (name != one.entry.queue, name)):
         for name, amount in left.items():
             # Of another queue only what it borrows: the rest comes back to that queue's own workloads.
             most = amount if queue == one.entry.queue else quotas.used(queue, name) - quotas.nominal(queue, name)

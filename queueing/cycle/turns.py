@@ -6,9 +6,10 @@ Rules
   look again in each cycle. Where one half is enough for all, rank alone decides.
 - By rank queues whose first need not borrow come first: who may take back what others borrow is looked at before
   anybody borrows it, or would evict him in the next cycle. Then come those with somebody behind their first who need
-  not: a queue is looked at in its own order, but before others borrow what is his. Each queue has one turn a round;
-  within a round: priority, then time. With fair sharing the least share (with what its first wants) comes before all
-  that. A queue that had nobody joins at the present round: it neither catches up nor falls behind.
+  not: a queue is looked at in its own order, but before others borrow what is his. In a tree of cohorts those who find
+  what they borrow further down come before those who find it further up, for the same reason. With fair sharing the
+  least share (with what its first wants) is next, else each queue has one turn a round; within a round: priority, then
+  time. A queue that had nobody joins at the present round: it neither catches up nor falls behind.
 - Who has waited long and was not looked at since the start comes before those behind it by rank, whatever turns they
   had, and after those before it: it would keep room from the first ones, and the others may have it evicted again.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
@@ -31,7 +32,7 @@ from queueing.queues.queues import Queues
 from queueing.queues.rotation import of_namespace
 
 if TYPE_CHECKING:
-    from queueing.model import Order
+    from queueing.model import Order, Share
 
 SEARCH: Final = 8  # looks that a search for victims counts for
 OWNERS: Final = 256  # groups of a queue, the oldest that are worth a look, that are asked whether they need not borrow
@@ -43,7 +44,8 @@ class WaitingRanks:
     def __init__(self, state: ClusterState, queues: Queues) -> None:
         self.state = state
         self.queues = queues
-        self._owners: dict[str, list[EquivalenceClass]] = {}  # by queue: who need not borrow, the first at the end
+        # By queue, a heap of those who may have a lower level than its first: their ranks when they were asked.
+        self._owners: dict[str, list[tuple[Rank, int, EquivalenceClass]]] = {}
 
     def of_group(self, group: EquivalenceClass) -> Rank:
         """The rank of the first of a group."""
@@ -55,27 +57,33 @@ class WaitingRanks:
         return queues.rank_of_entry(queues.entries[head.key], found[0].amounts if found else {})
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
-        """Of a queue whose first group has this rank: where that would borrow, of the first behind it that need not."""
+        """Of a queue whose first group has this rank: that of the first behind it that borrows less high up, if any."""
         line = group.line
         # In a StrictFIFO queue nobody behind the first is looked at, so nobody behind it can lend the queue its rank.
-        if not rank[1] or line.strict or len(line.groups) == 1:
+        if not rank.level or line.strict or len(line.groups) == 1:
             return rank
         owners = self._owners.get(line.queue)
         if owners is None:
             owners = self._owners[line.queue] = self._owners_in(line)
-        while owners:
-            one = owners[-1]
-            if not one.inadmissible and one.head is not None and not (found := self.of_group(one))[1]:
+        while owners and owners[0][0].level < rank.level:
+            known, at, one = owners[0]
+            if one.inadmissible or one.head is None:
+                heapq.heappop(owners)
+                continue
+            found = self.of_group(one)
+            if found.level <= known.level:
                 return found
-            # The ranks change as others are admitted: one that would borrow by now is never asked again in this cycle.
-            owners.pop()
+            # The ranks change as others are admitted. Levels only rise in a cycle, so one that rose goes back in line.
+            heapq.heapreplace(owners, (found, at, one))
         return rank
 
-    def _owners_in(self, line: PendingQueue) -> list[EquivalenceClass]:
+    def _owners_in(self, line: PendingQueue) -> list[tuple[Rank, int, EquivalenceClass]]:
         groups = (group for group in line.groups.values() if not group.inadmissible and group.head is not None)
-        active = list(islice(groups, OWNERS))
-        ranks = [(rank, at) for at, group in enumerate(active) if not (rank := self.of_group(group))[1]]
-        return [active[at] for _, at in sorted(ranks, reverse=True)]
+        most = self.queues.quotas.highest_level(line.queue, fair=self.queues.rules.fair)
+        ranks = ((self.of_group(group), at, group) for at, group in enumerate(islice(groups, OWNERS)))
+        found = [one for one in ranks if one[0].level < most]
+        heapq.heapify(found)
+        return found
 
 
 class Turns:
@@ -85,8 +93,8 @@ class Turns:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
-        # Share, whether the queue's best would borrow, whether its first would, rounds so far, order, queue.
-        self.heap: list[tuple[float, bool, bool, int, Order, str]] = []
+        # The level of the queue's best, its share, the level of its first, rounds so far, order, queue.
+        self.heap: list[tuple[int, Share, int, int, Order, str]] = []
         for line in queues.pending.lines.values():
             self.enter_queue(line)
         heapq.heapify(self.heap)
@@ -99,8 +107,8 @@ class Turns:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
                 first = self.ranks.of_group(group)
-                share, borrows, order = self.ranks.of_queue(group, first)
-                heapq.heappush(self.heap, (share, borrows, first[1], line.turn, order, line.queue))
+                level, share, order = self.ranks.of_queue(group, first)
+                heapq.heappush(self.heap, (level, share, first.level, line.turn, order, line.queue))
                 return
         if line.active:
             line.rest_all()
@@ -176,7 +184,7 @@ class Growers:
         self.by_rank = limit - self.by_turns
         self.lines: dict[str, list[str]] = {}  # by queue, the first at the end
         # Taken once a cycle: who is refused and wants more still does not have a second turn in the same cycle.
-        for key in sorted(elastic.eager(queues), key=lambda key: queues.entries[key].order, reverse=True):
+        for key in sorted(elastic.eager(queues), key=lambda key: queues.place_of(queues.entries[key]), reverse=True):
             self.lines.setdefault(queues.entries[key].queue, []).append(key)
 
     def __bool__(self) -> bool:
@@ -219,7 +227,7 @@ class Growers:
         return any(
             backfill.may_take(self.queues, first, entry)
             for first in firsts
-            if first.queue != entry.queue or first.order < entry.order
+            if first.queue != entry.queue or self.queues.place_of(first) < self.queues.place_of(entry)
         )
 
     def _first_of_queue(self, queue: str) -> tuple[Rank, str] | None:
@@ -248,7 +256,9 @@ class Growers:
         if head is None:
             return True
         if queue == group.line.queue:
-            return rank[-1] < head
+            entries = self.queues.entries
+            place = self.queues.place_of(entries[self.lines[queue][-1]])
+            return place < self.queues.place_of(entries[head.key])
         with self.shield(head.key):
             return rank < self.ranks.of_queue(group, self.ranks.of_group(group))
         return True  # that one is put off

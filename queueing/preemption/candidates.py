@@ -1,19 +1,25 @@
 """Candidates: whom the queues' policies allow to be taken for one who waits.
 
 Rules
-- Own workloads of lower (or equal and newer) priority; workloads of other queues of the cohort only while their queue
-  uses more than its nominal quota. That changes victim by victim: `queueing.preemption.simulate` asks again as it takes
-  them.
+- Own workloads of lower (or equal and newer) priority; workloads of other queues of the tree of cohorts only while
+  their queue, and each cohort above it that is not above the preemptor too, use more than is their own. That changes
+  victim by victim: `queueing.preemption.simulate` asks again as it takes them.
+- Who is within its nominal quota reclaims, and so does who borrows, from those over whom its queue has advantage
+  (`queueing.preemption.cohort_reach`): up to the priority that ``reclaim`` says. From others one that borrows takes
+  only where ``borrowing`` says so, up to a priority below its own.
 - Who is non-preemptible is none in its own queue, and none in another as long as that queue holds no more in this way
   than its nominal quota.
 - Who is leaving already, nominated, or known not to be evictable is none; nor who leaves by itself while something is
   kept for those who follow (`queueing.cycle.successors`): what comes free is theirs first; nor who has a claim that
   the preemptor names as well, which would lose its devices with the last who has it. Pods that no queue admitted are
   some where the rules say so, for those that outrank them in Kubernetes too.
+- Who would use more than its own share by it leaves those alone who had it evicted
+  (`queueing.queues.eviction_order`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -22,6 +28,8 @@ from engine.cluster.state import ClusterState
 from engine.reasons import Reason
 from engine.reservation_key import HolderKey, order_of
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
+from queueing.preemption.cohort_reach import find_advantage, find_borrowers, place_of
+from queueing.preemption.fair_order import FairComparison
 from queueing.queues.entry import OUTSIDE, Entry, Phase
 from queueing.queues.eviction_units import units_of
 from queueing.queues.flavor_assigner import FlavorAssignment
@@ -29,46 +37,64 @@ from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
 from queueing.queues.usage import FlavorRows, Mask
 
-Importance = tuple[float, int, float, tuple[str, ...]]
+# The shares from the root down to its queue, the largest first; its priority; how new it is; its unit.
+Importance = tuple[tuple[tuple[bool, float], ...], int, float, tuple[str, ...]]
+_LEAST: Final = (True, 0.0)
+_NOWHERE: Final = 1 << 62  # beyond every path
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """Whose workloads may be taken: of other queues up to ``others`` (None: of no other queue).
+    """Whose workloads may be taken: of other queues up to the priority ``near`` (None: of no other queue).
 
-    ``borrowing``: whether the preemptor may end up above its nominal quota. ``overriding``: budgets of other queues'
-    workloads do not count: whoever borrows could else make what it borrows its own.
+    ``others``: likewise of queues that it meets at the cohort ``wide`` of its path or further up, where ``cohort`` is
+    owed what it lacks ("": its own queue is). ``borrowing``: whether the preemptor may end up above its nominal quota.
+    ``reason``: that of victims up to ``near``. ``compares``: shares decide who may go. ``overriding``: budgets of other
+    queues' workloads do not count: whoever borrows could else make what it borrows its own.
     """
 
     others: int | None
     borrowing: bool
+    near: int | None = None
+    wide: int = 0
+    cohort: str = ""
     reason: Reason = Reason.IN_CLUSTER_QUEUE
+    compares: bool = False
     overriding: bool = False
+
+    def bound_at(self, place: int) -> int | None:
+        """Up to which priority those may be taken whom it meets at this cohort of its path."""
+        return self.others if place >= self.wide else self.near
 
 
 def modes(queues: Queues, entry: Entry, option: FlavorAssignment) -> Iterator[Mode]:
     """What the policies allow, the mildest first."""
     quotas, policy = queues.quotas, _policy(queues, entry)
-    queue, priority = quotas.queues[entry.queue], entry.workload.priority
+    node, priority = quotas.tree.queues[entry.queue], entry.workload.priority
     # Beyond every priority: Kubernetes has 32 bits for one.
     most = priority - 1 if policy.reclaim is Reclaim.LOWER else (1 << 62)
-    if queue.cohort and policy.reclaim is not Reclaim.NEVER:
-        owed = not quotas.borrows(entry.queue, option.amounts)
-        # Without a budget that keeps anybody the overriding mode finds the same as the mode before it.
+    if node.path and policy.reclaim is not Reclaim.NEVER:
+        wide = find_advantage(node, option.amounts)
+        # Without a budget that keeps anybody the overriding mode finds the same as the mode before it. A budget yields
+        # to what is the queue's own, which nobody else may keep, and to no cohort's.
         protected = queues.spared or queues.budgets.guarded
-        last = Mode(most, borrowing=False, reason=Reason.RECLAIMED, overriding=True)
-        overriding = [last] if owed and protected and queues.rules.override else []
+        last = Mode(most, borrowing=False, overriding=True)
+        overriding = [last] if not wide and protected and queues.rules.override else []
         if queues.rules.fair:
-            yield Mode(most, borrowing=True, reason=Reason.FAIR_SHARING)
-            # Last: a budget is overridden only where nobody else would
-            # do, and only for nominal quota, which nobody else may keep.
+            # Kueue's FairSharingPreemptWithinNominal (since 0.17): who takes what is its own compares no shares.
+            reason = Reason.FAIR_SHARING
+            fair = Mode(most, borrowing=True, near=most, wide=_NOWHERE, reason=reason, compares=True)
+            yield fair if wide else Mode(most, borrowing=False)
+            # Last: a budget is overridden only where nobody else would do.
             yield from overriding
             return
-        if owed:
-            yield Mode(most, borrowing=False, reason=Reason.RECLAIMED)
+        owed = node.path[wide - 1].name if wide else ""
+        if wide < len(node.path):
+            yield Mode(most, borrowing=wide > 0, wide=wide, cohort=owed)
             yield from overriding
-        elif policy.borrowing:
-            most = priority - 1 if policy.threshold is None else min(priority - 1, policy.threshold)
-            yield Mode(most, borrowing=True, reason=Reason.RECLAIMED_WHILE_BORROWING)
+        if wide and policy.borrowing:
+            near = priority - 1 if policy.threshold is None else min(priority - 1, policy.threshold)
+            reason = Reason.RECLAIMED_WHILE_BORROWING
+            yield Mode(most, borrowing=True, near=near, wide=wide, cohort=owed, reason=reason)
     if policy.within is not Within.NEVER:
         yield Mode(None, borrowing=True)
 
@@ -85,9 +111,9 @@ class Candidates(msgspec.Struct, dict=True):
     entry: Entry
     option: FlavorAssignment
     mode: Mode
-    _share: dict[str, float] = msgspec.field(default_factory=dict)
+    _shares: dict[str, tuple[tuple[bool, float], ...]] = msgspec.field(default_factory=dict)
     _importance: dict[HolderKey, Importance] = msgspec.field(default_factory=dict)
-    _borrowers: list[str] | None = None
+    _borrowers: dict[str, int] | None = None
 
     def anyone(self) -> bool:
         """Whether there may be a candidate at all: most searches end here."""
@@ -101,9 +127,9 @@ class Candidates(msgspec.Struct, dict=True):
         lowest = self.queues.holders.lowest(OUTSIDE) if self.queues.rules.pods else None
         if lowest is not None and lowest < self.entry.workload.outranks:
             return True
-        most = self.mode.others
-        return most is not None and any(
-            (low := self.queues.holders.lowest(name)) is not None and low <= most for name in self._others()
+        return any(
+            (low := self.queues.holders.lowest(name)) is not None and low <= most
+            for name, most in self._others().items()
         )
 
     def all_units(self) -> dict[HolderKey, None]:
@@ -142,9 +168,12 @@ class Candidates(msgspec.Struct, dict=True):
             if within is Within.LOWER_OR_NEWER:
                 found |= (priority == mine.priority) & (occupancy.created[:size] > mine.created)
             found &= queue == self.queues.holders.number_of_queue(self.entry.queue)
-        others = [self.queues.holders.number_of_queue(name) for name in self._others()]
-        if others and self.mode.others is not None:
-            found |= np.isin(queue, others) & (priority <= self.mode.others)
+        numbers: dict[int, list[int]] = {}
+        for name, most in self._others().items():
+            numbers.setdefault(most, []).append(self.queues.holders.number_of_queue(name))
+        # There are two bounds at most, and thousands of owners.
+        for most, others in numbers.items():
+            found |= np.isin(queue, others) & (priority <= most)
         if self.queues.rules.pods:
             found |= (queue == OUTSIDE_NUMBER) & (priority < mine.outranks)
         # Rows and numbers of units that left stay until they are many.
@@ -159,6 +188,7 @@ class Candidates(msgspec.Struct, dict=True):
             *queues.fresh,
             *queues.holders.losing,
             *self._followed,
+            *self._before,
         )
         for key in (*leaving, *protected, *spared, *self._sharing):
             for unit in occupancy.units_of_workload(key):
@@ -192,33 +222,53 @@ class Candidates(msgspec.Struct, dict=True):
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
         found = self._importance.get(unit)
         if found is None:
-            share, other = 0.0, self.queues.entry_of_unit(unit)
-            if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
-                if other.queue not in self._share:
-                    self._share[other.queue] = -self.queues.quotas.share(other.queue)
-                share = self._share[other.queue]
-            found = self._importance[unit] = share, other.workload.priority, -other.workload.created, order_of(unit)
+            shares: tuple[tuple[bool, float], ...] = (_LEAST,)
+            other = self.queues.entry_of_unit(unit)
+            if self.queues.rules.fair and other.queue != OUTSIDE:
+                if other.queue not in self._shares:
+                    self._shares[other.queue] = self._shares_down_to(other.queue)
+                shares = self._shares[other.queue]
+            found = self._importance[unit] = shares, other.workload.priority, -other.workload.created, order_of(unit)
         return found
 
-    def _others(self) -> list[str]:
-        """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
+    def _shares_down_to(self, queue: str) -> tuple[tuple[bool, float], ...]:
+        """The shares of the nodes from the root down to a queue, negated; with what is asked for on its own way."""
+        node, compared = self.queues.quotas.tree.queues[queue], self.comparison
+        nodes = (*reversed(node.path[:-1]), node)
+        shares = [(not infinite, -ratio) for infinite, ratio in map(compared.share_now, nodes)]
+        # Its own queue loses somebody only where nobody else does.
+        return tuple(shares[:-1]) + ((_LEAST,) if queue == self.entry.queue else (shares[-1],))
+
+    @cached_property
+    def comparison(self) -> FairComparison:
+        """Of its queue with others by share."""
+        return FairComparison(self.queues.quotas.tree, self.entry.queue, self.option.amounts)
+
+    def _others(self) -> dict[str, int]:
+        """The other queues that may lose something, as things are, each with the highest priority that it may lose."""
         # Asked once a search: who borrows is asked again, victim by
         # victim, as quota is taken (`SimulatedRemoval._take_quota`).
         if self._borrowers is None:
-            self._borrowers = self._find_others() if self.mode.others is not None else []
-        return self._borrowers
-
-    def _find_others(self) -> list[str]:
-        leaving, own = self.queues.leaving, self.entry.queue
-        return [
-            name
-            for name in sorted(self.queues.quotas.members(own))
+            node = self.queues.quotas.tree.queues[self.entry.queue]
             # Quota that a queue gives back by itself counts as not
             # borrowed: its owner waits for that instead of evicting for it.
-            if name != own and any(leaving.overuse_left(name, key) > 0 for key in self.option.amounts)
-        ]
+            found = find_borrowers(self.queues.leaving, node, self.option.amounts) if self._takes_others else ()
+            bounds = {name: self.mode.bound_at(place) for name, place in found}
+            self._borrowers = {name: most for name, most in sorted(bounds.items()) if most is not None}
+        return self._borrowers
 
-    def _static(self, other: Entry, others: Iterable[str]) -> bool:
+    @property
+    def _takes_others(self) -> bool:
+        return self.mode.others is not None or self.mode.near is not None
+
+    def reason_for(self, queue: str) -> tuple[Reason, str]:
+        """By which rule one of another queue goes, and the cohort that takes its quota back so; "": no cohort does."""
+        nodes = self.queues.quotas.tree.queues
+        if place_of(nodes[self.entry.queue], nodes[queue]) < self.mode.wide:
+            return self.mode.reason, ""
+        return Reason.RECLAIMED, self.mode.cohort
+
+    def _static(self, other: Entry, others: Mapping[str, int]) -> bool:
         """Whether the policies allow one victim, whatever else is taken."""
         key = other.workload.key
         queues = self.queues
@@ -232,14 +282,15 @@ class Candidates(msgspec.Struct, dict=True):
         held = queues.quotas.held.get(key)
         if held is None or held.leaving or (held.non_preemptible and self.spared(key)):
             return False
-        if key in self._sharing or key in self._followed:
+        if key in self._sharing or key in self._followed or key in self._before:
             return False
         priority, mine = other.workload.priority, self.entry.workload
         if other.queue == self.entry.queue:
             within = _policy(self.queues, self.entry).within
             newer = within is Within.LOWER_OR_NEWER and other.workload.created > mine.created
             return within is not Within.NEVER and (priority < mine.priority or (priority == mine.priority and newer))
-        return self.mode.others is not None and priority <= self.mode.others and other.queue in others
+        most = others.get(other.queue)
+        return most is not None and priority <= most
 
     @cached_property
     def _sharing(self) -> frozenset[str]:
@@ -253,6 +304,12 @@ class Candidates(msgspec.Struct, dict=True):
     def _followed(self) -> frozenset[HolderKey]:
         """Who leaves by itself, where somebody is to have what comes free."""
         return frozenset(self.queues.leaving.workloads if self.queues.kept_for() else ())
+
+    @cached_property
+    def _before(self) -> frozenset[str]:
+        """Who had the preemptor evicted, where it would go beyond its own share."""
+        beyond = self.mode.others is not None and self.mode.borrowing
+        return frozenset(self.queues.eviction_order.takers_before(self.entry.workload.base) if beyond else ())
 
     def spared(self, key: HolderKey) -> bool:
         """Whether a holder is non-preemptible, and its queue holds no more that way than is its own."""

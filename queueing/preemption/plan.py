@@ -17,7 +17,7 @@ class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
     """A workload or pod that is to make room, and by which rule.
 
     ``domains``: it loses the slices that it has in these, each of them a victim of its own in sums and numbers; () it
-    goes whole.
+    goes whole. ``cohort``: whose quota is taken back, where it is not that of the preemptor's queue.
     """
 
     key: HolderKey
@@ -25,6 +25,7 @@ class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
     priority: int
     reason: Reason
     domains: tuple[Path, ...] = ()
+    cohort: str = ""
 
     @property
     def is_pod(self) -> bool:

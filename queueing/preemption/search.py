@@ -291,7 +291,7 @@ class _Search:
                 return None
             # Room first, quota second: the victims for room give back quota too, and often all that lacks.
             if not self.removal.quota_fits():
-                for key in self.candidates.by_quota():
+                for key in self.removal.in_order(self.candidates.by_quota()):
                     if self.removal.take_all([key], taken):
                         placed = None  # it may go elsewhere now
                     if self.removal.quota_fits():
@@ -359,7 +359,7 @@ class _Search:
         left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
         return left._replace(freed=left.freed + devices)
 
-    def _spared(self, unit: HolderKey, given: Held | None) -> tuple[float | tuple[str, ...], ...]:
+    def _spared(self, unit: HolderKey, given: Held | None) -> tuple[float | tuple[object, ...], ...]:
         if given is None or not self._rules.by_count:
             return self.candidates.importance(unit)
         wanted = self.option.amounts
@@ -375,7 +375,9 @@ class _Search:
             # Below its least number of pods the rest is of no use to it.
             if left == 0 or left < max(workload.at_least.values(), default=0):
                 domains = ()
-            own = other.queue == self.entry.queue
-            reason = Reason.IN_CLUSTER_QUEUE if own else self.candidates.mode.reason
-            reason = Reason.OUTSIDE_QUEUES if other.outside is not None else reason
-            yield PlannedVictim(workload.key, workload.uid, workload.priority, reason, domains)
+            reason, cohort = Reason.IN_CLUSTER_QUEUE, ""
+            if other.outside is not None:
+                reason = Reason.OUTSIDE_QUEUES
+            elif other.queue != self.entry.queue:
+                reason, cohort = self.candidates.reason_for(other.queue)
+            yield PlannedVictim(workload.key, workload.uid, workload.priority, reason, domains, cohort)

@@ -12,10 +12,14 @@ from queueing.queues.flavor_assigner import FlavorAssignment
 
 
 class BackfillLine(NamedTuple):
-    """Those who wait for room to be kept in a flavor; with a ``pool``, they wait for its quota alone."""
+    """Those who wait for room to be kept in a flavor; with a ``pool``, they wait for its quota alone.
+
+    ``part``: their LocalQueue, in a cluster queue where these take turns by use.
+    """
 
     flavor: str
     pool: str = ""
+    part: str = ""
 
 
 class BackfillReservation(msgspec.Struct, eq=False):
@@ -24,7 +28,8 @@ class BackfillReservation(msgspec.Struct, eq=False):
     ``domains``: by flavor the path that is claimed (() the whole flavor); ``nodes``: as many of its nodes as would do,
     which are closed; ``whole``: flavors where all of the domain is, since those did not do. ``soft``: those behind it
     that fit nowhere else may take of the room. ``proved``: by flavor, the values of the first place that it would get
-    were all gone that queues admitted, as of ``proved_at`` seconds of waiting.
+    were all gone that queues admitted, as of ``proved_at`` seconds of waiting. ``bars``: the quota that it lacks, with
+    the cohort whose limit stops it there, below which it is kept from others ("": in all of its tree).
     """
 
     entry: Entry
@@ -33,7 +38,7 @@ class BackfillReservation(msgspec.Struct, eq=False):
     nodes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     whole: set[str] = msgspec.field(default_factory=set)
     failed: set[tuple[str, tuple[str, ...]]] = msgspec.field(default_factory=set)
-    bars: set[FlavorResource] = msgspec.field(default_factory=set)
+    bars: dict[FlavorResource, str] = msgspec.field(default_factory=dict)
     seen: tuple[int, ...] = ()
     soft: bool = True
     lacks: bool = False  # quota, so that room is of no use to it
@@ -54,7 +59,7 @@ class BackfillReservation(msgspec.Struct, eq=False):
         """It would fit at these places, by flavor, were all gone that queues admitted."""
         self.proved, self.proved_at = dict(places), self.waited
 
-    def lack(self, quota: set[FlavorResource]) -> None:
+    def lack(self, quota: dict[FlavorResource, str]) -> None:
         """It is looked at anew, and this quota is lacking, or none."""
         self.hopeless, self.lacks = False, bool(quota)
         self.bars |= quota

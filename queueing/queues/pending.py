@@ -6,26 +6,35 @@ Rules
   ever looked at, and the group as a whole is parked until an event that could help it.
 - BestEffortFIFO: the first of the groups that are not parked is next. StrictFIFO: the very first one is next, and while
   it is parked nobody is; one that cannot be admitted whatever ends (``aside``) holds up nobody.
+- In a line by use (`queueing.queues.fair_use`) the LocalQueue with the lowest score comes first, and within it the
+  order above. A group is of one LocalQueue then. One that has waited for `Rules.hold` is *late*: it comes before all
+  that are not, whatever they used, and late ones go by the order above.
 - Beside that the groups of all lines take turns (`queueing.queues.rotation`): those of one namespace, and those of one
-  StrictFIFO line.
+  line that is StrictFIFO or by use.
 """
 
 import heapq
 from collections.abc import Iterator
 from operator import itemgetter
+from typing import Final
 
 import msgspec
 
 from engine.results import Refusal
 from queueing.model import Order
+from queueing.queues.fair_use import FairUse
 from queueing.queues.flavor_assigner import FlavorAssignments
 from queueing.queues.rotation import Rotation, of_namespace
 
-GroupKey = tuple[int, bytes]  # (priority, shape)
+GroupKey = tuple[int, bytes, str]  # (priority, shape, the LocalQueue in a line by use, else "")
+Place = tuple[int, float, Order]  # 0 where it is late, the score of its LocalQueue, its order; the least is first
+ANY_PART: Final = ""  # the heap of those that no LocalQueue's score decides on: late ones, and all of other lines
 
 
 class EquivalenceClass(msgspec.Struct, eq=False):
     """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left.
+
+    In a line by use they are of one LocalQueue, its ``part``.
 
     ``inadmissible`` (it is parked), ``aside``, ``refusal``: what the last look at its first left behind; an event wakes
     it.
@@ -42,6 +51,11 @@ class EquivalenceClass(msgspec.Struct, eq=False):
     refused_at: float = float("-inf")
     options: FlavorAssignments | None = None
     options_at: int = -1
+
+    @property
+    def part(self) -> str:
+        """The LocalQueue, in a line by use."""
+        return self.key[2]
 
     @property
     def head(self) -> Order | None:
@@ -84,22 +98,38 @@ class EquivalenceClass(msgspec.Struct, eq=False):
 class PendingQueue:
     """The groups of one cluster queue."""
 
-    def __init__(self, queue: str, rotation: Rotation[EquivalenceClass], *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        queue: str,
+        rotation: Rotation[EquivalenceClass],
+        use: FairUse,
+        *,
+        strict: bool = False,
+        by_use: bool = False,
+    ) -> None:
         self.queue = queue
         self.strict = strict
+        self.by_use = by_use
+        self.late: set[str] = set()  # in a line by use: who has waited for too long
         self._rotation = rotation
+        self._use = use
         self.turn = 0  # grows with every turn; see `queueing.cycle.turns`
         self.active = False
         self.groups: dict[GroupKey, EquivalenceClass] = {}
-        self._ready: list[tuple[Order, int, EquivalenceClass]] = []  # heap; entries may be stale
+        self._ready: dict[str, list[tuple[Order, int, EquivalenceClass]]] = {ANY_PART: []}  # heaps; may be stale
+        # Heap of the first of each LocalQueue. A score that grew since is found out when its entry comes to the top.
+        self._firsts: list[tuple[float, Order, str]] = []
+        self._stamp = -1  # of the scores that ``_firsts`` was made by
         self._pushed = 0
 
     def __len__(self) -> int:
         return sum(len(group.members) for group in self.groups.values())
 
-    def set_strictness(self, *, strict: bool) -> None:
-        """Go by the rules of the queue as they are now."""
+    def set_rules(self, *, strict: bool, by_use: bool) -> None:
+        """Go by the rules of the queue as they are now; nobody waits where ``by_use`` changes."""
         self.strict = strict
+        if by_use != self.by_use:
+            self.by_use, self._ready, self._firsts = by_use, {ANY_PART: []}, []
         for group in self.groups.values():
             self._take_turns(group)
 
@@ -115,9 +145,9 @@ class PendingQueue:
         """It has its turn."""
         self.turn += 1
 
-    def add(self, order: Order, shape: bytes) -> EquivalenceClass:
-        """A workload joins; returns its group."""
-        key = (-order.later, shape)
+    def add(self, order: Order, shape: bytes, part: str) -> EquivalenceClass:
+        """A workload of a LocalQueue joins; returns its group."""
+        key = (-order.later, shape, part if self.by_use else ANY_PART)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = EquivalenceClass(key, self)
@@ -131,10 +161,17 @@ class PendingQueue:
     def remove(self, key: str, group: EquivalenceClass) -> None:
         """A workload leaves; what parked its group holds for the others of it too."""
         group.members.pop(key, None)
+        self.late.discard(key)
         if not group.members:
             self.groups.pop(group.key, None)
             self._rotation.leave_party(group)
         elif not group.inadmissible:
+            self._push(group)
+
+    def mark_late(self, key: str, group: EquivalenceClass) -> None:
+        """A workload of a group has waited for too long."""
+        self.late.add(key)
+        if not group.inadmissible:
             self._push(group)
 
     def move_to_active(self, group: EquivalenceClass) -> bool:
@@ -150,52 +187,120 @@ class PendingQueue:
         if head is not None:
             # Groups have no order: of equal heads the one that was pushed first decides.
             self._pushed += 1
-            heapq.heappush(self._ready, (head, self._pushed, group))
+            part = self._heap_of(group.part, head)
+            heapq.heappush(self._ready.setdefault(part, []), (head, self._pushed, group))
+            if part:
+                heapq.heappush(self._firsts, (self._use.score_of(part), head, part))
             self._take_turns(group)
 
+    def _heap_of(self, part: str, head: Order) -> str:
+        return ANY_PART if head.key in self.late else part
+
     def _take_turns(self, group: EquivalenceClass) -> None:
-        """A group that is worth a look takes turns, with those of the namespace of its first, or of a strict line."""
+        """A group that is worth a look takes turns, with those of the namespace of its first, or of its line."""
         if not group.inadmissible and (head := group.head) is not None:
-            self._rotation.join_party(group, ("queue", self.queue) if self.strict else of_namespace(head.key))
+            # By use a line has its own order of namespaces: turns of each would admit against it every other time.
+            whole = self.strict or self.by_use
+            self._rotation.join_party(group, ("queue", self.queue) if whole else of_namespace(head.key))
 
     def next(self) -> EquivalenceClass | None:
         """The group whose head is to be looked at; it stays where it is."""
-        ready = self._ready
+        group = self._first_of(ANY_PART)
+        if group is None and self.by_use:
+            group = self._lightest()
+        # Kept on the heap: once the one before it is woken, this one is next after it.
+        return None if group is None or self.holds_up(group) else group
+
+    def _first_of(self, part: str) -> EquivalenceClass | None:
+        """The first of the groups of a LocalQueue that are worth a look."""
+        ready = self._ready[part]
         while ready:
             order, _, group = ready[0]
-            # Stale: the group was parked, has another head (then it was
+            # Stale: the group was parked, has another head or is late (then it was
             # pushed again with that), or ended and was made again.
-            if group.inadmissible or group.head != order or self.groups.get(group.key) is not group:
+            if (
+                group.inadmissible
+                or group.head != order
+                or self.groups.get(group.key) is not group
+                or self._heap_of(group.part, order) != part
+            ):
                 heapq.heappop(ready)
                 continue
-            # Kept on the heap: once the one before it is woken, this one is next after it.
-            if self.holds_up(order):
-                return None
             return group
+        return None
+
+    def _lightest(self) -> EquivalenceClass | None:
+        """The first group of the LocalQueue with the lowest score, of those that have one."""
+        if self._stamp != self._use.stamp:
+            self._stamp, firsts = self._use.stamp, list[tuple[float, Order, str]]()
+            for part in [part for part in self._ready if part]:
+                if (group := self._first_of(part)) is not None and group.head is not None:
+                    firsts.append((self._use.score_of(part), group.head, part))
+                else:
+                    del self._ready[part]
+            heapq.heapify(firsts)
+            self._firsts = firsts
+        while self._firsts:
+            _, _, part = first = self._firsts[0]
+            group = self._first_of(part) if part in self._ready else None
+            if group is None or group.head is None:
+                heapq.heappop(self._firsts)
+                continue
+            now = self._use.score_of(part), group.head, part
+            if now == first:
+                return group
+            heapq.heapreplace(self._firsts, now)
         return None
 
     def chosen(self, group: EquivalenceClass) -> EquivalenceClass | None:
         """Who is looked at if it is the turn of one of its groups.
 
-        Of a StrictFIFO line the one that holds up all behind it, else the next one before that: those that hold up
-        nobody may be woken over and over.
+        Of a line by use the next one. Of a StrictFIFO line the one that holds up all behind it, else the next one
+        before that: those that hold up nobody may be woken over and over.
         """
-        if not self.strict:
+        if not self.strict and not self.by_use:
             return group
         found = self.next()
-        if found is None or not found.aside:
+        if not self.strict or found is None or not found.aside:
             return found
-        holding = ((head, each) for each in self.groups.values() if not each.aside and (head := each.head) is not None)
+        holding = (
+            (self.place_of(head, each.part), each)
+            for each in self.groups.values()
+            if not each.aside and (head := each.head) is not None
+        )
         _, first = min(holding, key=itemgetter(0), default=(None, found))
         return found if first.inadmissible else first
 
-    def holds_up(self, order: Order) -> bool:
-        """Whether it is StrictFIFO, and one that is parked comes before; only parked groups are looked at, few are."""
-        return self.strict and any(
-            group.inadmissible and not group.aside and (head := group.head) is not None and head < order
-            for group in self.groups.values()
+    def place_of(self, order: Order, part: str) -> Place:
+        """The place of one of a LocalQueue among those of the queue, as scores are now."""
+        if not self.by_use:
+            return 1, 0.0, order
+        return (0, 0.0, order) if order.key in self.late else (1, self._use.score_of(part), order)
+
+    def holds_up(self, group: EquivalenceClass) -> bool:
+        """Whether it is StrictFIFO, and a group that is parked comes before; only parked ones are compared, few are."""
+        if not self.strict or group.head is None:
+            return False
+        place = self.place_of(group.head, group.part)
+        return any(
+            other.inadmissible
+            and not other.aside
+            and (head := other.head) is not None
+            and self.place_of(head, other.part) < place
+            for other in self.groups.values()
         )
+
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether one that is parked holds up those of other LocalQueues, whose scores may be lower than its by and by.
+
+        In other lines that are by use nobody is held up: whatever frees room has all of them looked at in their order.
+        """
+        return self.strict and self.by_use and len({group.part for group in self.groups.values()}) > 1
 
     def waiting_names(self) -> Iterator[str]:
         """All who wait, in order."""
-        return (order.key for order in sorted(o for group in self.groups.values() for o in group.members.values()))
+        if not self.by_use:
+            return (order.key for order in sorted(o for group in self.groups.values() for o in group.members.values()))
+        places = (self.place_of(o, group.part) for group in self.groups.values() for o in group.members.values())
+        return (order.key for _, _, order in sorted(places))

@@ -8,25 +8,29 @@ Rules
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from engine.reservation_key import HolderKey
-from queueing.model import ClusterQueue, Quantities
+from queueing.model import ClusterQueue, Quantities, Rules
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import Entry, Phase
+from queueing.queues.fair_use import FairUse
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.rotation import Rotation, of_namespace
 
 # What parked groups wait for. ("room", flavor): there may be more of it. ("quota", pool, flavor, resource): some was
-# given back. ("claim", key of its claimant): it keeps room no longer, or other room. ("borrow", cohort): a queue of the
-# cohort borrows what others may take back. ("placed",): something was placed. ("gone",): pods went, of whatever flavor.
-# ("counted",): devices were counted further. A change of queues or flavors wakes all whom it concerns without an event.
+# given back. ("claim", key of its claimant): it keeps room no longer, or other room. ("borrow", pool): a queue of its
+# tree of cohorts borrows what others may take back. ("placed",): something was placed. ("gone",): pods went, of
+# whatever flavor. ("counted",): devices were counted further. ("ring",): one of those who had somebody evicted is gone.
+# A change of queues, cohorts or flavors wakes all whom it concerns without an event.
 Event = tuple[str, ...]
+RING_OPENED: Final[Event] = ("ring",)
 
 
 class PendingWorkloads:
-    """See the module's rules. ``patience``: how long one waits until it may keep room, in seconds."""
+    """See the module's rules. ``rules.patience``: how long one waits until it may keep room, in seconds."""
 
-    def __init__(self, config: QueueConfig, patience: float) -> None:
+    def __init__(self, config: QueueConfig, rules: Rules, use: FairUse) -> None:
         self.lines: dict[str, PendingQueue] = {}
         self._rotation: Rotation[EquivalenceClass] = Rotation()
         self.news: Rotation[str] = Rotation()  # whom nobody has told yet why they wait
@@ -35,7 +39,9 @@ class PendingWorkloads:
         self.pools: dict[str, int] = {}  # by pool of quota: grows when some was given back
         self.turn = 0  # of the queue that was served last
         self._config = config
-        self._patience = patience
+        self._rules = rules
+        self._use = use
+        self._becoming_late: list[tuple[float, str]] = []  # heap: (when one in a line by use is late, key)
         self._inadmissible: dict[Event, dict[EquivalenceClass, None]] = {}  # in order, as they take turns in it
         self._later: list[tuple[float, str]] = []
 
@@ -43,11 +49,16 @@ class PendingWorkloads:
 
     def set_line(self, queue: ClusterQueue) -> None:
         """There is a line for a cluster queue."""
-        line = self.lines.get(queue.name)
+        line, by_use = self.lines.get(queue.name), self.goes_by_use(queue)
         if line is None:
-            self.lines[queue.name] = PendingQueue(queue.name, self._rotation, strict=queue.strict)
+            line = PendingQueue(queue.name, self._rotation, self._use, strict=queue.strict, by_use=by_use)
+            self.lines[queue.name] = line
         else:
-            line.set_strictness(strict=queue.strict)
+            line.set_rules(strict=queue.strict, by_use=by_use)
+
+    def goes_by_use(self, queue: ClusterQueue) -> bool:
+        """Whether LocalQueues of a cluster queue take turns by what they used."""
+        return queue.by_use and self._rules.use is not None
 
     def serve(self, line: PendingQueue) -> None:
         """A queue has its turn."""
@@ -72,8 +83,11 @@ class PendingWorkloads:
         if stuck is not None:
             entry.get_stuck(queue, stuck)
             return
-        entry.join(queue, self.lines[queue].add(entry.order, entry.shape))
-        heapq.heappush(self.aging, (entry.since + self._patience, entry.workload.base))
+        line, key = self.lines[queue], entry.workload.base
+        entry.join(queue, line.add(entry.order, entry.shape, entry.workload.part))
+        heapq.heappush(self.aging, (entry.since + self._rules.patience, key))
+        if line.by_use:
+            heapq.heappush(self._becoming_late, (entry.since + self._rules.hold, key))
 
     def remove_entry(self, entry: Entry) -> None:
         """One waits in no line any more."""
@@ -98,10 +112,16 @@ class PendingWorkloads:
             if entry is not None and entry.phase is Phase.LATER and entry.until == until:
                 entry.restart(now)
                 self.route(entry)
+        while self._becoming_late and self._becoming_late[0][0] <= now:
+            _, key = heapq.heappop(self._becoming_late)
+            entry = entries.get(key)
+            # As above: one that began to wait again has another entry, with a later time.
+            if entry is not None and entry.group is not None and entry.since + self._rules.hold <= now:
+                entry.group.line.mark_late(key, entry.group)
 
     def times(self) -> Iterator[float]:
         """When time alone changes something next."""
-        return (heap[0][0] for heap in (self._later, self.aging) if heap)
+        return (heap[0][0] for heap in (self._later, self.aging, self._becoming_late) if heap)
 
     # -- events that help -------------------------------------------------------------------------------------
 

@@ -8,14 +8,16 @@ Rules
 - Every event may be told twice.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.reservation_key import HolderKey, ReservationKey, Role, role_of, whole_of, workload_of
 from queueing.model import (
+    NO_SHARE,
     ClusterQueue,
+    Cohort,
     LocalQueue,
     Order,
     PlainFlavor,
@@ -25,19 +27,22 @@ from queueing.model import (
     Workload,
     looks_at_pods,
     order,
+    part_of,
     shape,
 )
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
+from queueing.queues.eviction_order import EvictionOrder
 from queueing.queues.eviction_units import Path, slice_level
+from queueing.queues.fair_use import FairUse
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
 from queueing.queues.leaving import Leaving
 from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
-from queueing.queues.pending import EquivalenceClass
-from queueing.queues.pending_workloads import Event, PendingWorkloads
+from queueing.queues.pending import EquivalenceClass, Place
+from queueing.queues.pending_workloads import RING_OPENED, Event, PendingWorkloads
 from queueing.queues.quota import Quotas
 from queueing.queues.rotation import Rotation, of_namespace
 
@@ -55,9 +60,11 @@ class Queues:
         self.quotas = Quotas()
         self.entries: dict[HolderKey, Entry] = {}
         self.config = QueueConfig(self.quotas)
-        self.pending = PendingWorkloads(self.config, self.rules.patience)
+        self.use = FairUse(self.rules.use)
+        self.pending = PendingWorkloads(self.config, self.rules, self.use)
         self.holders = Holders(self.quotas, self.entries)
         self.budgets = Budgets()
+        self.eviction_order = EvictionOrder()
         self.claims: dict[str, BackfillReservation] = {}
         self.successors: dict[str, Successor] = {}  # of those that leave
         self.searches = 0  # for victims and such, so far
@@ -83,27 +90,50 @@ class Queues:
         # Told twice, or only its status changed: waking a whole cohort for that would cost a cycle of looks.
         if old == queue:
             return
+        before = self.quotas.members(queue.name) if old is not None else frozenset()
         self.quotas.set_queue(queue)
+        line = self.pending.lines.get(queue.name)
+        if line is not None and line.by_use != self.pending.goes_by_use(queue):
+            # Groups are of one LocalQueue or of all of them: everybody leaves, and joins again below.
+            for key in [key for group in line.groups.values() for key in group.members]:
+                self.pending.remove_entry(self.entries[key])
         self.pending.set_line(queue)
-        self._mark_queue_changed(queue.name, old.cohort if old else "", queue.cohort)
+        self._mark_queue_changed(queue.name, before | self.quotas.members(queue.name))
 
     def remove_cluster_queue(self, name: str) -> None:
         """Forget a ClusterQueue; its workloads stay where they are, those that wait wait for it to come back."""
-        old = self.quotas.queues.get(name)
-        if old is not None:
+        if name in self.quotas.queues:
+            before = self.quotas.members(name)
             self.quotas.remove_queue(name)
-            self._mark_queue_changed(name, old.cohort)
+            self._mark_queue_changed(name, before)
+
+    def set_cohort(self, cohort: Cohort) -> None:
+        """Take in a Cohort, new or changed."""
+        # Status is written to it as to a ClusterQueue, and each write comes back as an event.
+        if self.quotas.cohorts.get(cohort.name) != cohort:
+            before = self.quotas.queues_around(cohort.name)
+            self.quotas.set_cohort(cohort)
+            self._mark_tree_changed(before | self.quotas.queues_around(cohort.name))
+
+    def remove_cohort(self, name: str) -> None:
+        """Forget a Cohort; the queues and cohorts that name it stay together."""
+        if name in self.quotas.cohorts:
+            before = self.quotas.queues_around(name)
+            self.quotas.remove_cohort(name)
+            self._mark_tree_changed(before | self.quotas.queues_around(name))
 
     def set_local_queue(self, queue: LocalQueue) -> None:
         """Take in a LocalQueue, new or changed."""
         key = queue.namespace, queue.name
         if self.config.local.get(key) != queue:
             self.config.local[key] = queue
+            self.use.set_weight(queue.part, queue.weight)
             self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == key)
 
     def remove_local_queue(self, namespace: str, name: str) -> None:
         """Forget a LocalQueue."""
         if self.config.local.pop((namespace, name), None) is not None:
+            self.use.forget_part(part_of(namespace, name))
             self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == (namespace, name))
 
     def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
@@ -135,13 +165,23 @@ class Queues:
         for line in self.pending.lines.values():
             self.pending.move_queue_to_active(line)
 
-    def _mark_queue_changed(self, queue: str, *cohorts: str) -> None:
+    def _mark_queue_changed(self, queue: str, concerned: frozenset[str]) -> None:
         self.changes += 1
-        for name, line in self.pending.lines.items():
-            found = self.quotas.queues.get(name)
-            if name == queue or (found is not None and found.cohort and found.cohort in cohorts):
-                self.pending.move_queue_to_active(line)
+        self._wake_lines({queue, *concerned})
         self._reroute(lambda entry: self.config.cluster_queue(entry.workload) == queue)
+
+    def _mark_tree_changed(self, concerned: frozenset[str]) -> None:
+        """These queues may use more or less than before; what they offer, and who waits where, is as it was."""
+        self._wake_lines(concerned)
+        # Those who want more pods are in no line: they compare these counters.
+        for pool in {self.quotas.pool(name) for name in concerned}:
+            self.pending.pools[pool] = self.pending.pools.get(pool, 0) + 1
+
+    def _wake_lines(self, queues: Collection[str]) -> None:
+        # In the order of all lines, so that equal histories wake in equal order.
+        for name, line in self.pending.lines.items():
+            if name in queues:
+                self.pending.move_queue_to_active(line)
 
     def _reroute(self, concerned: Callable[[Entry], bool]) -> None:
         for entry in self.entries.values():
@@ -158,6 +198,7 @@ class Queues:
         One that holds something keeps it, and its new wish counts when it waits again (`queueing.cycle.elastic`
         resizes). ``since``: when a new one began to wait, where that was before ``now``.
         """
+        self.pass_time(now)
         entry = self.entries.get(workload.key)
         if entry is None:
             entry = self.entries[workload.key] = Entry(
@@ -166,8 +207,14 @@ class Queues:
         elif entry.workload != workload:
             # Out of its line before it changes: its group is that of the old priority and shape.
             self.pending.remove_entry(entry)
-            before = entry.workload
+            before, shape_before = entry.workload, entry.shape
             entry.change(workload)
+            # Not where only its place in time changes, as it may with each eviction: a ring would never be noted.
+            rights = before.priority, before.queue, shape_before
+            if rights != (workload.priority, workload.queue, entry.shape):
+                self._forget_evictions(workload.base)
+            # It may be in another LocalQueue, which uses what it holds from now on.
+            self.count_use(entry)
             # Its class may say by now that it is nobody's victim, or no more.
             self.holders.update_protection(entry)
             self._update_owner(entry, before)
@@ -196,8 +243,13 @@ class Queues:
         if entry is not None and entry.phase not in HOLDING:
             self.pending.delay_entry(entry, until)
 
+    def pass_time(self, now: float) -> None:
+        """It is so late, for use over time: said before anything is granted or released."""
+        self.use.advance_to(now)
+
     def wake_due(self, now: float) -> None:
         """Those whose time has come wait again."""
+        self.pass_time(now)
         self.pending.wake_due(self.entries, now)
         # A possible victim is back: whoever waits for room in its flavors may find a plan.
         for key in [key for key, until in self.spared.items() if until <= now]:
@@ -252,12 +304,25 @@ class Queues:
         """It finished, was deleted or made inactive: it gives back all, and is gone."""
         # Released before the entry goes: what it held says whom that helps.
         self.release_workload(state, key)
+        self._forget_evictions(key)
         entry = self.entries.pop(key, None)
         if entry is not None:
             self.pending.remove_entry(entry)
             for pod in entry.pods:
                 self.of_pod.pop(pod, None)
         self.pending.news.leave_party(key)
+
+    def note_victims(self, taker: str, victims: Sequence[HolderKey], now: float) -> None:
+        """These are told to go so that a workload has room."""
+        self.leaving.victims_go(victims, now)
+        # A pod that no queue admitted does not come back as the same one.
+        workloads = [workload_of(victim) for victim in victims if role_of(victim) is not Role.POD]
+        self.eviction_order.record_evictions(taker, workloads)
+
+    def _forget_evictions(self, key: str) -> None:
+        # Any of those who left others alone may have done so because of a ring through this one.
+        if self.eviction_order.forget_workload(key):
+            self.pending.move_events_to_active([RING_OPENED])
 
     def bind(self, pod: str, workload: str) -> None:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""
@@ -294,22 +359,31 @@ class Queues:
     def rank_of_entry(self, entry: Entry, more: Quantities) -> Rank:
         """What decides between the queues' workloads which one goes first, were it given this; the least is first.
 
-        The share of its queue (where that is fair), whether it borrows, its place there. What leaves does not count,
-        and what is kept for successors counts as if those before it in its queue had all of it, and the others nothing.
+        What leaves does not count, and what is kept for successors counts as if those before it in its queue had all of
+        it, and the others nothing.
         """
         queue = entry.queue
         if not self.quotas.shares(queue):
-            return 0.0, False, entry.order
+            return Rank(0, NO_SHARE, entry.order)
         less = self.leaving.amounts.get(queue)
         # Quota that is held for successors counts as used; the workload
         # must not seem to borrow because of successors behind it.
         if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
             less = dict(less or {})
             for one in kept:
-                first = one.option.amounts if one.entry.order < entry.order else {}
+                first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
-        return (*self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less), entry.order)
+        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
+        return Rank(level, share, entry.order)
+
+    def place_of(self, entry: Entry) -> Place:
+        """The place of one in its own queue, whether it waits or grows; the least is first.
+
+        Not to be compared with that of one in another queue: scores of two cluster queues say nothing of each other.
+        """
+        line = self.pending.lines.get(entry.queue)
+        return (1, 0.0, entry.order) if line is None else line.place_of(entry.order, entry.workload.part)
 
     def kept_for(self) -> "list[Successor]":
         """The successors for whom something is kept from the one who is looked at."""
@@ -360,19 +434,33 @@ class Queues:
         parts: Mapping[HolderKey, tuple[Path, ...]] | None = None,
         stored: bool = False,
         waits: bool = False,
+        since: float | None = None,
     ) -> None:
         """Hold quota and slots for a workload; ``nominated``: the victims that have to go first.
 
         ``parts``: by victim the domains in which it loses its slices, where it does not lose all. ``stored``: the
         assignments come from the API server. ``waits``: it is nominated also where no victim is left, until the next
-        cycle admits it.
+        cycle admits it. ``since``: it is taken in after a restart, and holds this since then.
         """
         entry = self.entries[key]
         # Out of its line before it holds anything: no look may find it there with a grant.
         self.pending.remove_entry(entry)
         self.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
         self.pending.news.leave_party(key)
+        self.count_use(entry, since)
         self._drain(entry)
+
+    def count_use(self, entry: Entry, since: float | None = None) -> None:
+        """Count what one holds as used by its LocalQueue."""
+        workload, grant = entry.workload, entry.grant
+        if self.rules.use is not None and grant is not None and workload.queue:
+            admitted = entry.phase is Phase.ADMITTED
+            self.use.charge_use(workload.part, workload.key, grant.amounts, admitted=admitted, since=since)
+
+    def settle_use(self, key: str, now: float) -> None:
+        """What one holds is admitted, as it is told: from here on its use counts where use is sampled."""
+        self.pass_time(now)
+        self.use.settle_use(key)
 
     def restore_workload(
         self,
@@ -384,16 +472,18 @@ class Queues:
         nominated: Iterable[HolderKey] = (),
         parts: Mapping[HolderKey, tuple[Path, ...]] | None = None,
         waits: bool = False,
+        since: float | None = None,
     ) -> None:
         """After a restart: what the API server says a workload holds. Never fails, whatever the quotas are now.
 
-        Restore those that are admitted before those that are nominated (``waits``), or their victims are not known.
+        ``since``: when it began to hold this, for what its LocalQueue used. Restore those that are admitted before
+        those that are nominated (``waits``), or their victims are not known.
         """
         self.submit(workload, now)
         entry = self.entries[workload.key]
         if entry.grant == grant:
             return
-        self.grant(state, workload.base, grant, nominated=nominated, parts=parts, stored=True, waits=waits)
+        self.grant(state, workload.base, grant, nominated=nominated, parts=parts, stored=True, waits=waits, since=since)
 
     def release_workload(self, state: ClusterState, key: str) -> bool:
         """Give back quota and slots: its pods are gone, or its admission was never stored. True where it held any.
@@ -404,6 +494,7 @@ class Queues:
         self.end_growth(state, key)
         self.leaving.workload_gone(key)
         grant = self.holders.release_workload(state, key)
+        self.use.release_use(key)
         if grant is None:
             return False
         self.drains.discard(key)
@@ -415,6 +506,7 @@ class Queues:
         """Hold nothing more for pods that an admitted workload was to get; returns what was held."""
         grant = self.holders.release_workload(state, ReservationKey.for_growth(key))
         self.entries.pop(ReservationKey.for_growth(key), None)
+        self.use.release_use(ReservationKey.for_growth(key))
         if grant is not None:
             self.gave_back(state, grant)
         return grant
@@ -429,13 +521,8 @@ class Queues:
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:
         """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""
         yield ("placed",)
-        queue = self.quotas.queues.get(grant.queue)
-        if (
-            queue is not None
-            and queue.cohort
-            and any(self.quotas.overuse_of_queue(grant.queue, key) > 0 for key in grant.amounts)
-        ):
-            yield ("borrow", queue.cohort)
+        if self.quotas.overuses_any(grant.queue, grant.amounts):
+            yield ("borrow", self.quotas.pool(grant.queue))
 
     def wish(self, key: str, counts: Mapping[str, int] | None) -> None:
         """An admitted workload wants more pods than it holds; the cycles try. None: it does not any more."""
@@ -465,6 +552,7 @@ class Queues:
 
     def release_and_requeue(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
+        self.pass_time(now)
         self.release_workload(state, key)
         entry = self.entries.get(key)
         if entry is None or entry.phase in HOLDING:

@@ -4,7 +4,8 @@ Rules
 - Usage is keyed by workload: holding twice, or letting go twice, changes nothing.
 - A queue without a cohort may use its nominal quota. Queues of one cohort share what they lend: of each queue's nominal
   quota ``lending`` (default: all) is common, the rest is its own. A queue uses its own part first; what it uses beyond
-  comes from the common part, at most ``borrowing`` beyond its nominal quota.
+  comes from the common part, at most ``borrowing`` beyond its nominal quota. Cohorts share in the same way what is
+  theirs (`queueing.queues.cohort_tree`).
 - Limits are checked by ``fits_quota``, never enforced by ``charge_workload``: what the API server says is held is held,
   also where a quota was lowered since; nothing more is admitted then until usage is below the limit again.
 - ``begin`` .. ``rollback`` undoes everything in between, like the engine's transactions.
@@ -17,14 +18,27 @@ Rules
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 import msgspec
 
 from engine.reservation_key import HolderKey
-from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota, Workload
+from queueing.model import (
+    NO_SHARE,
+    ClusterQueue,
+    Cohort,
+    FlavorResource,
+    Quantities,
+    Quota,
+    Share,
+    Workload,
+    quotas_of,
+)
+from queueing.queues.cohort_tree import CohortTree, TreeNode, set_amount
 from queueing.queues.held import Held, summed
 
-_NONE = Quota(nominal=0)
+_NONE: Final = Quota(nominal=0)
+_UNKNOWN: Final = TreeNode("", is_queue=True)  # of a queue that nobody made and nothing is charged to
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -37,6 +51,7 @@ class Missing(msgspec.Struct, frozen=True):
     used: int
     limit: int | None
     borrowing_limit: bool = False  # its own borrowing limit stops it, not what others use
+    cohort: str = ""  # whose limit stops it, of those above the queue
     non_preemptible: int | None = None  # what others like it hold, where it may not borrow for being non-preemptible
 
 
@@ -46,13 +61,10 @@ class Quotas:
     def __init__(self) -> None:
         self.queues: dict[str, ClusterQueue] = {}
         self.held: dict[HolderKey, Held] = {}
-        self._quota: dict[str, dict[FlavorResource, Quota]] = {}
-        self._used: dict[str, dict[FlavorResource, int]] = {}
-        self._leaving: dict[str, dict[FlavorResource, int]] = {}
+        self.cohorts: dict[str, Cohort] = {}
+        self.tree = CohortTree()
+        self._nodes = self.tree.queues
         self._non_preemptible: dict[str, dict[FlavorResource, int]] = {}  # of those that stay
-        self._common: dict[str, dict[FlavorResource, int]] = {}  # by cohort: what its queues lend
-        self._taken: dict[str, dict[FlavorResource, int]] = {}  # by cohort: how much of that is used
-        self._members: dict[str, set[str]] = {}
         self._undo: list[Callable[[], object]] = []
         self._open: list[int] = []
 
@@ -60,48 +72,43 @@ class Quotas:
 
     def set_queue(self, queue: ClusterQueue) -> None:
         """Take in a queue; what its workloads hold stays held. Not undone by a rollback."""
-        old = self.queues.get(queue.name)
         self.queues[queue.name] = queue
-        self._quota[queue.name] = {
-            (flavor.flavor, resource): quota
-            for group in queue.groups
-            for flavor in group.flavors
-            for resource, quota in flavor.resources.items()
-        }
-        self._regroup({old.cohort if old else "", queue.cohort})
+        self.tree.set_queue(queue.name, quotas_of(queue.groups), queue.cohort, queue.weight)
 
     def remove_queue(self, name: str) -> None:
         """Forget a queue; what its workloads hold is remembered, should it come back."""
-        old = self.queues.pop(name, None)
-        if old is not None:
-            self._quota.pop(name)
-            self._regroup({old.cohort})
+        if self.queues.pop(name, None) is not None:
+            self.tree.remove_queue(name)
 
-    def _regroup(self, cohorts: set[str]) -> None:
-        for cohort in cohorts - {""}:
-            members = {name for name, queue in self.queues.items() if queue.cohort == cohort}
-            self._members[cohort] = members
-            common: dict[FlavorResource, int] = {}
-            taken: dict[FlavorResource, int] = {}
-            for name in members:
-                for key, quota in self._quota[name].items():
-                    common[key] = common.get(key, 0) + quota.nominal - _unlent_part(quota)
-                for key, used in self._used.get(name, {}).items():
-                    # As Kueue counts it (resource_node.go): usage reaches the
-                    # cohort only beyond what a queue does not lend.
-                    own = _unlent_part(self._quota.get(name, {}).get(key, _NONE))
-                    taken[key] = taken.get(key, 0) + max(0, used - own)
-            self._common[cohort], self._taken[cohort] = common, taken
+    def set_cohort(self, cohort: Cohort) -> None:
+        """Take in a cohort; the queues and cohorts that name it are below it with all that they use."""
+        self.cohorts[cohort.name] = cohort
+        self.tree.set_cohort(cohort.name, quotas_of(cohort.groups), cohort.parent, cohort.weight)
 
-    def members(self, queue: str) -> set[str]:
-        """The queues of its cohort, itself included."""
-        cohort = self.queues[queue].cohort
-        return self._members[cohort] if cohort else {queue}
+    def remove_cohort(self, name: str) -> None:
+        """Forget a cohort; those that name it share with each other what they lend, and with nobody else."""
+        if self.cohorts.pop(name, None) is not None:
+            self.tree.remove_cohort(name)
+
+    def members(self, queue: str) -> frozenset[str]:
+        """The queues of its tree of cohorts, itself included."""
+        return self.tree.members_of(self._nodes[queue])
+
+    def queues_around(self, cohort: str) -> frozenset[str]:
+        """The queues of the tree of a cohort; of all their trees, where it is one of those in a circle."""
+        tree = self.tree
+        found = tree.cohorts.get(cohort)
+        nodes = [] if found is None else [found, *(tree.cohorts[name] for name in found.cycle)]
+        return frozenset[str]().union(*(tree.members_of(node) for node in nodes))
 
     def pool(self, queue: str) -> str:
-        """Whose usage its limits depend on: its cohort, else the queue itself."""
-        found = self.queues.get(queue)
-        return f"cohort {found.cohort}" if found is not None and found.cohort else f"queue {queue}"
+        """Whose usage its limits depend on: the cohort at the top of its tree, else the queue itself."""
+        root = self._nodes.get(queue, _UNKNOWN).root
+        return f"queue {queue}" if root.is_queue else f"cohort {root.name}"
+
+    def cycle_of(self, queue: str) -> tuple[str, ...]:
+        """The cohorts above a queue that are each other's parents: nothing of it is admitted then; () none are."""
+        return self._nodes.get(queue, _UNKNOWN).root.cycle
 
     # -- usage ------------------------------------------------------------------------------------------------
 
@@ -160,62 +167,59 @@ class Quotas:
         for workload, old in changed.items():
             held[workload] = Held(old.queue, old.amounts, leaving, old.non_preemptible)
         for total in summed(changed.values()):
-            found = self._leaving.setdefault(total.queue, {})
-            stays = self._non_preemptible.setdefault(total.queue, {}) if total.non_preemptible else None
+            node = self.tree.queue_node(total.queue)
             for key, amount in total.amounts.items():
-                _set(found, key, found.get(key, 0) + (amount if leaving else -amount))
-                if stays is not None:
-                    _set(stays, key, stays.get(key, 0) - (amount if leaving else -amount))
+                self.tree.charge_node(node, key, 0, -amount if leaving else amount)
+            if total.non_preemptible:
+                self._charge_lasting(total, -1 if leaving else 1)
         if self._open:
             self._undo.append(partial(self.mark_leaving, *changed, leaving=not leaving))
 
     def _charge(self, held: Held, sign: int) -> None:
-        name = held.queue
-        queue = self.queues.get(name)
-        used = self._used.setdefault(name, {})
-        taken = self._taken.setdefault(queue.cohort, {}) if queue is not None and queue.cohort else None
-        quotas = self._quota.get(name, {})
-        apart: dict[FlavorResource, int] | None = None
-        if held.leaving:
-            apart = self._leaving.setdefault(name, {})
-        elif held.non_preemptible:
-            apart = self._non_preemptible.setdefault(name, {})
+        tree = self.tree
+        node = tree.queue_node(held.queue)
+        staying = 0 if held.leaving else sign
         for key, amount in held.amounts.items():
-            before = used.get(key, 0)
-            after = _set(used, key, before + sign * amount)
-            if apart is not None:
-                _set(apart, key, apart.get(key, 0) + sign * amount)
-            if taken is not None:
-                own = _unlent_part(quotas.get(key, _NONE))
-                # Only what crosses the line between its own and the common part changes the cohort's sum.
-                above = (after - own if after > own else 0) - (before - own if before > own else 0)
-                if above:
-                    _set(taken, key, taken.get(key, 0) + above)
-        for amounts in (self._used, self._leaving, self._non_preemptible):
-            if name in amounts and not amounts[name]:
-                del amounts[name]
+            tree.charge_node(node, key, sign * amount, staying * amount)
+        if held.non_preemptible and not held.leaving:
+            self._charge_lasting(held, sign)
+        if not node.exists:
+            tree.drop_unused(node)
+
+    def _charge_lasting(self, held: Held, sign: int) -> None:
+        """Note how much is held by somebody who is non-preemptible and stays."""
+        lasting = self._non_preemptible.setdefault(held.queue, {})
+        for key, amount in held.amounts.items():
+            set_amount(lasting, key, lasting.get(key, 0) + sign * amount)
+        if not lasting:
+            del self._non_preemptible[held.queue]
 
     # -- questions --------------------------------------------------------------------------------------------
 
     def nominal(self, queue: str, key: FlavorResource) -> int:
         """Its nominal quota; 0 where it has none."""
-        return self._quota.get(queue, {}).get(key, _NONE).nominal
+        return self._nodes.get(queue, _UNKNOWN).quota.get(key, _NONE).nominal
 
     def has_quota(self, queue: str, key: FlavorResource) -> bool:
         """Whether the queue has a quota for this flavor and resource."""
-        return key in self._quota.get(queue, {})
+        return key in self._nodes.get(queue, _UNKNOWN).quota
 
     def used(self, queue: str, key: FlavorResource) -> int:
         """What its workloads hold, those that leave included."""
-        return self._used.get(queue, {}).get(key, 0)
+        return self._nodes.get(queue, _UNKNOWN).usage.get(key, 0)
 
     def staying(self, queue: str, key: FlavorResource) -> int:
         """What its workloads hold, less those that are leaving."""
-        return self.used(queue, key) - self._leaving.get(queue, {}).get(key, 0)
+        node = self._nodes.get(queue, _UNKNOWN)
+        return node.usage.get(key, 0) - node.gone.get(key, 0)
 
     def usage(self, queue: str) -> Mapping[FlavorResource, int]:
         """What its workloads hold, by flavor and resource."""
-        return self._used.get(queue, {})
+        return self._nodes.get(queue, _UNKNOWN).usage
+
+    def anyone_uses(self, queue: str, key: FlavorResource) -> bool:
+        """Whether anybody in its tree of cohorts uses any of this."""
+        return self.tree.uses_anything(self._nodes[queue], key)
 
     def is_protected(self, queue: str, workload: Workload) -> bool:
         """Whether a workload of a queue is nobody's victim, as far as it does not borrow."""
@@ -239,32 +243,20 @@ class Quotas:
         return min(left, max(0, self.nominal(queue, key) - self._non_preemptible.get(queue, {}).get(key, 0)))
 
     def _available(self, queue: str, key: FlavorResource) -> int:
-        found = self.queues.get(queue)
-        quota = self._quota.get(queue, {}).get(key)
-        if found is None or quota is None:
+        node = self._nodes.get(queue, _UNKNOWN)
+        # One that does not list a flavor borrows none of it.
+        if key not in node.quota or node.root.cycle:
             return 0
-        used = self._used.get(queue, {}).get(key, 0)
-        if not found.cohort:
-            return max(0, quota.nominal - used)
-        own = _unlent_part(quota)
-        # Negative while a quota was lowered below what is used; the queue's own part stays available even then.
-        common = self._common[found.cohort].get(key, 0) - self._taken[found.cohort].get(key, 0)
-        if quota.borrowing is not None:
-            common = min(common, quota.nominal + quota.borrowing - max(used, own))
-        return max(0, own - used) + max(0, common)
+        return self.tree.available_to(node, key)
 
     def limit(self, queue: str, key: FlavorResource, *, non_preemptible: bool = False) -> int:
         """How much it may use at most, when nobody else uses anything."""
         if non_preemptible:
             return min(self.limit(queue, key), self.nominal(queue, key))
-        found = self.queues.get(queue)
-        quota = self._quota.get(queue, {}).get(key)
-        if found is None or quota is None:
+        node = self._nodes.get(queue, _UNKNOWN)
+        if key not in node.quota or node.root.cycle:
             return 0
-        if not found.cohort:
-            return quota.nominal
-        most = _unlent_part(quota) + self._common[found.cohort].get(key, 0)
-        return most if quota.borrowing is None else min(most, quota.nominal + quota.borrowing)
+        return self.tree.potential_of(node, key)
 
     def fits_quota(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> bool:
         """Whether the queue may take these amounts now."""
@@ -295,43 +287,67 @@ class Quotas:
             if amount > available:
                 used, limit = self.used(queue, key), self.limit(queue, key)
                 lasting = self._non_preemptible.get(queue, {}).get(key, 0) if available < left else None
-                yield Missing(*key, amount - available, amount, used, limit, used + amount > limit, lasting)
+                cohort = self._stopping_cohort(queue, key, used + amount)
+                yield Missing(*key, amount - available, amount, used, limit, used + amount > limit, cohort, lasting)
+
+    def _stopping_cohort(self, queue: str, key: FlavorResource, amount: int) -> str:
+        """The cohort whose limit keeps a queue from using so much; "" where its own does, or others use the rest."""
+        node = self._nodes.get(queue, _UNKNOWN)
+        own = node.borrowing.get(key)
+        if own is not None and amount > node.subtree.get(key, 0) + own:
+            return ""
+        found = self.tree.bottleneck(node, key)
+        return found.name if found is not None else ""
+
+    def use_of_cohort(self, cohort: str, key: FlavorResource) -> tuple[int, int]:
+        """How much all below a cohort may use at most with what it borrows, and how much they use of that."""
+        node = self.tree.cohorts[cohort]
+        return node.subtree.get(key, 0) + node.borrowing.get(key, 0), node.usage.get(key, 0)
+
+    def is_below(self, queue: str, cohort: str) -> bool:
+        """Whether a queue is below a cohort; "" any."""
+        return not cohort or any(node.name == cohort for node in self._nodes.get(queue, _UNKNOWN).path)
+
+    def members_below(self, queue: str, cohort: str) -> frozenset[str]:
+        """The queues of the tree of a queue that are below a cohort; "" all."""
+        members = self.members(queue)
+        return frozenset([name for name in members if self.is_below(name, cohort)]) if cohort else members
 
     def borrows(self, queue: str, amounts: Quantities, less: Quantities | None = None) -> bool:
         """Whether it would use more than its nominal quota of one of these; ``less`` is taken away from its usage."""
-        used, quotas = self._used.get(queue, {}), self._quota.get(queue, {})
+        node = self._nodes.get(queue, _UNKNOWN)
+        used, quotas = node.usage, node.quota
         for key, amount in amounts.items():
             if amount > 0 and used.get(key, 0) - (less or {}).get(key, 0) + amount > quotas.get(key, _NONE).nominal:
                 return True
         return False
 
+    def borrowing_level(self, queue: str, amounts: Quantities, less: Quantities | None = None) -> int:
+        """How high up it has to borrow for more of these amounts: 0 within its own quota, 1 in its cohort, and so on.
+
+        ``less`` is taken away from its usage.
+        """
+        return self.tree.level_of(self._nodes.get(queue, _UNKNOWN), amounts, less or {})
+
+    def overuses_any(self, queue: str, keys: Iterable[FlavorResource]) -> bool:
+        """Whether it or a cohort above it uses more than its own of one of these, those that leave not counted."""
+        node = self._nodes.get(queue, _UNKNOWN)
+        # Below the root: nobody takes anything back from all of a tree.
+        nodes = (node, *node.path)[:-1]
+        return any(
+            one.usage.get(key, 0) - one.gone.get(key, 0) > one.subtree.get(key, 0) for key in keys for one in nodes
+        )
+
     def overuse_of_queue(self, queue: str, key: FlavorResource) -> int:
         """How much it uses beyond its nominal quota, victims on their way out not counted."""
         return max(0, self.staying(queue, key) - self.nominal(queue, key))
 
-    def share(self, queue: str, more: Quantities | None = None, less: Quantities | None = None) -> float:
-        """Dominant resource share: the largest part of what the cohort lends that it uses beyond its nominal quota.
+    def share(self, queue: str, more: Quantities | None = None, less: Quantities | None = None) -> Share:
+        """Its share in what the cohort above it may use (`queueing.model.Share`); nothing without a cohort.
 
-        In thousandths, divided by its weight. ``more`` is added to its usage, ``less`` taken away; those that leave do
-        not count. 0 without a cohort or where nothing is borrowed; infinite where it borrows with weight 0.
+        ``more`` is added to its usage, in which those that leave count; ``less`` is taken away.
         """
-        found = self.queues[queue]
-        if not found.cohort:
-            return 0.0
-        common = self._common[found.cohort]
-        beyond: dict[str, int] = {}
-        lent: dict[str, int] = {}
-        keys = {*self._used.get(queue, {}), *(more or {})}
-        for key in keys:
-            usage = self.staying(queue, key) + (more or {}).get(key, 0) - (less or {}).get(key, 0)
-            beyond[key[1]] = beyond.get(key[1], 0) + max(0, usage - self.nominal(queue, key))
-        for key, amount in common.items():
-            lent[key[1]] = lent.get(key[1], 0) + amount
-        dominant = max((amount / lent[name] for name, amount in beyond.items() if lent.get(name)), default=0.0)
-        if dominant <= 0:
-            return 0.0
-        # The weight is in thousandths too, hence a million.
-        return dominant * 1e6 / found.weight if found.weight > 0 else float("inf")
+        return self.tree.share_of(self._nodes[queue], more or {}, less or {})
 
     def shares(self, queue: str) -> bool:
         """Whether it is in a cohort."""
@@ -339,14 +355,20 @@ class Quotas:
 
     def rank_of_queue(
         self, queue: str, more: Quantities, *, fair: bool, less: Quantities | None = None
-    ) -> tuple[float, bool]:
-        """What decides between queues whose workload goes first: its share with this (if ``fair``), if it borrows.
+    ) -> tuple[int, Share]:
+        """How high up it borrows more of these amounts, and its share with them; with ``fair`` sharing, 0 or 1 high.
 
         ``less``: what comes back by itself.
         """
-        if not self.shares(queue):
-            return 0.0, False
-        return self.share(queue, more=more, less=less) if fair else 0.0, self.borrows(queue, more, less)
+        # Kueue's FairSharingPrioritizeNonBorrowing (since 0.17): on each level, who need not borrow comes first.
+        if fair and self.shares(queue):
+            return int(self.borrows(queue, more, less)), self.share(queue, more, less)
+        return self.borrowing_level(queue, more, less), NO_SHARE
+
+    def highest_level(self, queue: str, *, fair: bool) -> int:
+        """The most that ``rank_of_queue`` may say of it."""
+        node = self._nodes.get(queue, _UNKNOWN)
+        return 1 if fair else self.tree.height_of(node.root)
 
     # -- transactions -----------------------------------------------------------------------------------------
 
@@ -381,17 +403,3 @@ class Quotas:
         del self._open[depth - 1 :]
         if not self._open:
             self._undo.clear()
-
-
-def _set(amounts: dict[FlavorResource, int], key: FlavorResource, amount: int) -> int:
-    """Note an amount; of none, nothing is kept: whoever makes pods could name any number of resources."""
-    if amount:
-        amounts[key] = amount
-    else:
-        amounts.pop(key, None)
-    return amount
-
-
-def _unlent_part(quota: Quota) -> int:
-    """The part of the nominal quota that is not lent."""
-    return 0 if quota.lending is None else max(0, quota.nominal - quota.lending)

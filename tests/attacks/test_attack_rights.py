@@ -14,6 +14,7 @@ from kube.resources import (
     CLUSTER_QUEUES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    COHORTS,
     CONFIG_MAPS,
     FLEX_TOPOS,
     JOBS,
@@ -77,6 +78,9 @@ TRIES = {
     ),
     "drain the honest tenant's ClusterQueue": lambda s, _: s.tenant.patch(
         CLUSTER_QUEUES, f"{s.theirs.namespace}-team", body={"spec": {"stopPolicy": "HoldAndDrain"}}
+    ),
+    "put its queue's cohort below the honest tenant's": lambda s, _: s.tenant.create(
+        COHORTS, named("Cohort", spec={"parentName": s.theirs.namespace})
     ),
     "delete the flavor": lambda s, _: s.tenant.delete(RESOURCE_FLAVORS, s.name),
     "publish the inside of a node": lambda s, _: s.tenant.create(FLEX_TOPOS, named("FlexTopo", spec={})),

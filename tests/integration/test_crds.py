@@ -337,6 +337,35 @@ RULES = [
         {"spec.namespaceSelector": {}},
     ),
     Rule(
+        "Cohort",
+        "a cohort cannot be its own parent",
+        {"spec.parentName": "tried"},
+        {"spec.parentName": "tried-too"},
+    ),
+    Rule("Cohort", "borrowingLimit needs a parentName", {"spec.parentName": DROP}),
+    Rule(
+        "Cohort",
+        "lendingLimit needs a parentName",
+        {"spec.parentName": DROP},
+        {"spec.parentName": DROP, "spec.resourceGroups": DROP},
+    ),
+    # A ClusterQueue may not lend more than it has; a Cohort may, for it lends what its whole subtree has.
+    Rule(
+        "Cohort",
+        "a flavor may be part of one resource group only",
+        {"spec.resourceGroups.1.flavors.0.name": "tas"},
+        {f"{QUOTA}.nominalQuota": 4, f"{QUOTA}.lendingLimit": 10},
+    ),
+    Rule(
+        "Cohort",
+        "a resource may be part of one resource group only",
+        {
+            "spec.resourceGroups.1.coveredResources": ["cpu"],
+            "spec.resourceGroups.1.flavors.0.resources": [{"name": "cpu", "nominalQuota": 1}],
+        },
+    ),
+    Rule("Cohort", "a quota for each of coveredResources", {"spec.resourceGroups.0.coveredResources": ["cpu"]}),
+    Rule(
         "LocalQueue",
         "clusterQueue cannot be changed",
         {"spec.clusterQueue": "cpu"},
@@ -499,6 +528,7 @@ async def test_rule(client, rule):
 
 MINIMAL = {
     "ResourceFlavor": {},
+    "Cohort": {},
     "ClusterQueue": {},
     "LocalQueue": {"clusterQueue": "gpu"},
     "Workload": {"podSets": [{"name": "main", "count": 1, "template": {"spec": {}}}]},
@@ -506,6 +536,7 @@ MINIMAL = {
 }
 DEFAULTS = {
     "ResourceFlavor": {},
+    "Cohort": {},
     "ClusterQueue": {
         "queueingStrategy": "BestEffortFIFO",
         "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
@@ -534,6 +565,7 @@ async def test_defaults(client, kind):
 
 COLUMNS = {
     "rf": ("NAME LEVELS NODES UNLABELED REASON AGE", "128 2 Ready"),
+    "co": ("NAME PARENT PENDING ADMITTED ACTIVE REASON AGE", "org 3 1 False CohortCycle"),
     "cq": ("NAME COHORT PENDING ADMITTED ACTIVE REASON AGE", "research 3 1 False Stopped"),
     "lq": ("NAME CLUSTERQUEUE PENDING ADMITTED ACTIVE REASON AGE", "gpu 3 1 Unknown Pending"),
     "wl": (

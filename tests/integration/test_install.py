@@ -395,6 +395,7 @@ RIGHTS = {
         ),
     ),
     "ungater": spread(WATCH, "resourceflavors.topogate.dev").union(
+        spread(WATCH, "cohorts.topogate.dev"),
         spread(WATCH, "clusterqueues.topogate.dev"),
         spread(WATCH, "localqueues.topogate.dev"),
         spread(WATCH, "workloadpriorityclasses.topogate.dev"),
@@ -402,7 +403,7 @@ RIGHTS = {
         spread(f"get {WATCH} create patch delete", "workloads.topogate.dev"),
         *(
             spread("patch", f"{kind}/status.topogate.dev")
-            for kind in ("workloads", "clusterqueues", "localqueues", "resourceflavors")
+            for kind in ("workloads", "cohorts", "clusterqueues", "localqueues", "resourceflavors")
         ),
         spread(f"{WATCH} patch", "jobs.batch"),
         spread("patch", "jobs/status.batch"),
@@ -493,6 +494,9 @@ USER_RIGHTS = [
     ("admin", "delete", "workloads", True),
     ("admin", "update", "workloads/status", False),
     ("admin", "create", "clusterqueues", False),
+    ("view", "list", "cohorts", True),
+    ("admin", "create", "cohorts", False),
+    ("admin", "patch", "cohorts", False),
 ]
 
 

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 import yaml
 from support import packages
-from support.packages import CHART, NAMESPACE, VALUE_SETS, call, essence, helm, kustomize, run, template
+from support.packages import (
+    BY_API_SERVER,
+    CHART,
+    NAMESPACE,
+    VALUE_SETS,
+    call,
+    essence,
+    helm,
+    kustomize,
+    objects,
+    run,
+    template,
+)
 
 from crds.constants import DEFAULT_DOMAIN
 from crds.settings import from_mapping
@@ -62,6 +74,25 @@ def test_authenticated_metrics_are_the_same_by_the_chart_and_the_command():
     plain = essence(helm({"agent": {"enabled": True}}))
     more = {("ClusterRole", "", f"topogate-metrics-{name}") for name in ("authentication", "reader")}
     assert made.keys() - plain.keys() == {*more, ("ClusterRoleBinding", "", "topogate-metrics-authentication")}
+
+
+def test_the_queue_called_default_is_installed_by_what_the_api_server_serves():
+    """Kubernetes 1.36 has MutatingAdmissionPolicy v1; an older API server says that the queue does nothing."""
+
+    def named(found):
+        return {
+            (obj["kind"], obj["metadata"]["name"]): obj for obj in found if obj["metadata"]["name"] in BY_API_SERVER
+        }
+
+    serves = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    newer = objects(run("helm", "template", "topogate", CHART, "--namespace", NAMESPACE, serves))
+    assert named(newer) == named(packages.install(default_queue=True))
+    assert {kind for kind, _ in named(newer)} == {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+    older = named(helm({})) | named(newer)
+    assert older.keys() <= named(packages.install(default_queue=True, default_hint=True)).keys()
+    for folder, option in (("default-queue", "default_queue"), ("default-queue-hint", "default_hint")):
+        built = objects(run("kustomize", "build", f"manifests/{folder}"))
+        assert named(built) == named(packages.install(**{option: True}))
 
 
 def test_the_ungater_may_write_the_device_annotations_that_the_settings_name():

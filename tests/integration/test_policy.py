@@ -111,12 +111,12 @@ MISTAKEN = [  # what somebody makes, and what is told
         "the pods ask for no resources",
     ),
     (
-        service("Deployment", "web", of_object=annotation(REQUIRED)),
-        f"[{REQUIRED}] has no effect on a Deployment",
+        service("Deployment", "web", of_object=annotation(K.role_hash)),
+        f"[{K.role_hash}] has no effect on a Deployment",
     ),
     (
-        service("StatefulSet", "db", of_object={"labels": {QUEUE: "q"}}),
-        f"[{QUEUE}] has no effect on a StatefulSet",
+        service("StatefulSet", "db", of_object={"labels": {K.pod_group: "g"}}),
+        f"[{K.pod_group}] has no effect on a StatefulSet",
     ),
     (
         pod("pod", annotations=annotation(f"{K.domain}/reqiure-topology")["annotations"]),
@@ -134,7 +134,7 @@ RIGHT = [
         of_job={**annotation("kueue.x-k8s.io/podset-required-topology"), "labels": {"kueue.x-k8s.io/queue-name": "q"}},
     ),
     job("claimed", of_job=annotation(REQUIRED), requests={"claims": [{"name": "gpu"}]}),
-    service("Deployment", "served", of_object=annotation(REQUIRED), of_template=annotation(REQUIRED)),
+    service("Deployment", "served", of_object=annotation(REQUIRED)),  # which the webhook hands down
     pod("gated", annotations=REQUEST, gates=GATE),
 ]
 

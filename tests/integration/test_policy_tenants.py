@@ -56,7 +56,7 @@ RANKS = (
     leaderworkerset.GROUP,
     *(label for rule in RULES for label in (rule.pod_set, rule.else_by) if label),  # of services all pods are alike
 )
-ASKED = (*K.requests, K.pod_group_total, K.role_hash, *WISHES)
+ASKED = (*K.requests, K.pod_group, K.pod_group_total, K.role_hash, *WISHES)
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from clock import SYSTEM
 from engine.cluster.state import ClusterState
 from engine.model import Flavor, Node, PodSet, Policy, TopologyRequest
 from kube.informer import Informer
-from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue
-from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES
+from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue
+from kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES
 from queueing.cycle.cycle import cycle
 from queueing.model import Workload
 from queueing.queues.queues import Queues
@@ -34,11 +34,17 @@ class Queueing:
             labels = {"pool": "a", "host": name}
             self.state.set_node(Node(name=name, labels=labels, allocatable={GPU: 8, "pods": 10}))
         self.queues.set_namespace(namespace, {})
+        self.cohorts = Informer(client, COHORTS, Cohort, on_event=self._on_cohort, clock=SYSTEM)
         self.cluster = Informer(client, CLUSTER_QUEUES, ClusterQueue, on_event=self._on_cluster)
         self.local = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=self._on_local)
-        self.source = Source(
-            self.queues, lambda: self.state.flavors, self.cluster.store.values, self.local.store.values, set
-        )
+        stores = (one.store.values for one in (self.cohorts, self.cluster, self.local))
+        self.source = Source(self.queues, lambda: self.state.flavors, *stores, set)
+
+    def _on_cohort(self, event):
+        if event.new is None:
+            self.queues.remove_cohort(event.key)
+        else:
+            self.queues.set_cohort(cohort(event.new))
 
     def _on_cluster(self, event):
         if event.new is None:
@@ -63,6 +69,15 @@ class Queueing:
         await until(lambda: self._has(name), f"queue {name} to be known")
         return name
 
+    async def make_cohort(self, name, **spec):
+        name = f"{self.namespace}-{name}"
+        await self.client.create(COHORTS, {**API, "kind": "Cohort", "metadata": {"name": name}, "spec": spec})
+        await until(lambda: self._has_cohort(name), f"cohort {name} to be known")
+        return name
+
+    async def _has_cohort(self, name):
+        return name in self.queues.quotas.cohorts
+
     async def _has(self, name):
         return name in self.queues.quotas.queues and (self.namespace, name) in self.queues.config.local
 
@@ -81,14 +96,16 @@ class Queueing:
 async def here(client, namespace):
     await install_crds(client)
     made = Queueing(client, namespace)
-    tasks = [asyncio.create_task(informer.run()) for informer in (made.cluster, made.local)]
-    for informer in (made.cluster, made.local):
+    tasks = [asyncio.create_task(informer.run()) for informer in (made.cohorts, made.cluster, made.local)]
+    for informer in (made.cohorts, made.cluster, made.local):
         await informer.wait_synced()
     yield made
     for task in tasks:
         task.cancel()
     for queue in list(made.cluster.store.values()):
         await client.delete(CLUSTER_QUEUES, queue.metadata.name)
+    for one in list(made.cohorts.store.values()):
+        await client.delete(COHORTS, one.metadata.name)
 
 
 def usage(status, field="flavorsUsage"):
@@ -172,6 +189,41 @@ async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop
     fresh = await here.make("c", 8)
     assert await QueueStatusLoop(stranger, here.source, lambda: True, SYSTEM).update() == queues.AFTER_FAILURE
     assert await here.status(fresh) == {}
+
+
+async def test_cohorts_add_up_what_is_below_them_and_tell_a_circle_until_it_is_mended(here, client):
+    org = await here.make_cohort("org")
+    team = await here.make_cohort("team", parentName=org)
+    name = await here.make("a", 4, cohortName=team)
+    await here.make("b", 4, cohortName=org)
+    here.submit("w", name, 8)
+    writer = QueueStatusLoop(client, here.source, lambda: True, SYSTEM)
+    await writer.update()
+    await settled(here)
+    for cohort_name, borrowed in ((org, "0"), (team, "4")):
+        status = (await client.get(COHORTS, cohort_name))["status"]
+        assert (status["pendingWorkloads"], status["reservingWorkloads"], status["admittedWorkloads"]) == (0, 1, 1)
+        assert usage(status, "flavorsReservation") == [("8", borrowed)]
+        (active,) = status["conditions"]
+        assert (active["status"], active["reason"]) == ("True", "Ready")
+    before = (await client.get(COHORTS, team))["metadata"]["resourceVersion"]
+    await writer.update()
+    assert (await client.get(COHORTS, team))["metadata"]["resourceVersion"] == before
+
+    async def told(status, reason):
+        await writer.update()
+        found = [
+            await client.get(COHORTS, org),
+            await client.get(COHORTS, team),
+            await client.get(CLUSTER_QUEUES, name),
+        ]
+        actives = [one["status"]["conditions"][0] for one in found]
+        return all((one["status"], one["reason"]) == (status, reason) for one in actives)
+
+    await client.patch(COHORTS, org, body={"spec": {"parentName": team}})
+    await until(lambda: told("False", "CohortCycle"), "all in the circle to say so")
+    await client.patch(COHORTS, org, body={"spec": {"parentName": None}})
+    await until(lambda: told("True", "Ready"), "all of them to be active again")
 
 
 async def test_it_runs(here, client, monkeypatch):

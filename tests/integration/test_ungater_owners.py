@@ -146,6 +146,24 @@ async def test_a_deployment_stays_in_its_rack_as_it_grows(pods, client, namespac
     assert len(racks_of(await until(rolled_out, "the new revision to run alone"))) == 1
 
 
+async def test_a_group_of_pods_of_two_shapes_runs_whole(pods, client, namespace):
+    """As with Kueue 0.19.2: pod sets of 1 and 2 pods (``shared/cases/migrate/pod-group-two-shapes.yaml``)."""
+    group = {"labels": {KEYS.pod_group: "pg"}, "annotations": {KEYS.pod_group_total: "3"}}
+    for name, gpus in (("pg-a", 1), ("pg-b1", 4), ("pg-b2", 4)):
+        await client.create(PODS, pod(name, "pg", gpus=gpus, **group), namespace)
+    found = await pods.running("pg", 3)
+    (workload,) = await client.list(WORKLOADS, namespace)
+    assert sorted(one["count"] for one in workload["spec"]["podSets"]) == [1, 2]
+    names = {one["metadata"]["name"]: one["metadata"]["annotations"][KEYS.pod_set] for one in found}
+    assert names["pg-a"] != names["pg-b1"] == names["pg-b2"]
+    await client.delete(PODS, "pg-b2", namespace)
+    await client.create(PODS, pod("pg-b3", "pg", gpus=4, **group), namespace)
+    again = {
+        one["metadata"]["name"]: one["metadata"]["annotations"][KEYS.pod_set] for one in await pods.running("pg", 3)
+    }
+    assert again == {"pg-a": names["pg-a"], "pg-b1": names["pg-b1"], "pg-b3": names["pg-b1"]}
+
+
 async def test_a_group_of_pods_is_placed_as_one_before_all_are_there(pods, client, namespace):
     annotations = {KEYS.pod_group_total: "4"}
     for rank in (2, 0, 3, 1):

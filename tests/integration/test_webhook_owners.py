@@ -23,7 +23,17 @@ from support.webhook_installed import kubectl, queued, refused, serving, until
 
 from kube.errors import NotFound
 from kube.patches import PatchType
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Resource
+from kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    STATEFUL_SETS,
+    Resource,
+    resource_of,
+)
+from manifests.render import InstallOptions, objects
 
 pytestmark = pytest.mark.cluster
 
@@ -47,6 +57,16 @@ async def strict(cluster, client, namespace):
     """One that requires a queue."""
     async with serving(cluster, client, namespace, require_queue=True) as running:
         yield running
+
+
+def crd_of(group, plural, kind, properties, version="v1"):
+    """A kind that somebody installed; ``properties``: those of its spec, where nothing else is kept."""
+    spec = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": spec}}]
+    about = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    body = {"group": group, "names": names, "scope": "Namespaced", "versions": versions}
+    return {**about, "metadata": {"name": f"{plural}.{group}"}, "spec": body}
 
 
 def owned(obj, kind, api_version, *, controller=True):
@@ -334,14 +354,9 @@ async def test_what_is_wrong_with_an_owner_is_said_to_its_author(webhook, cluste
 @pytest.mark.parametrize("known", ["labels", "runtimePatches"])
 async def test_a_trainjob_keeps_what_its_version_knows(webhook, client, namespace, known):
     """The CRD prunes the place that it does not have: Trainer up to 2.1 has one, and 2.2 the other."""
-    plural = f"trainjobs.{TRAIN_JOBS.group}"
     parts = {"labels": {"labels": ANY_MAP, "annotations": ANY_MAP}, "runtimePatches": {"runtimePatches": ANY_LIST}}
-    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": parts[known]}}}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": "trainjobs", "singular": "trainjob", "kind": "TrainJob", "listKind": "TrainJobList"}
-    spec = {"group": TRAIN_JOBS.group, "names": names, "scope": "Namespaced", "versions": [version]}
-    about = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": plural}}
-    await client.create(CUSTOM_RESOURCE_DEFINITIONS, {**about, "spec": spec})
+    crd = crd_of(TRAIN_JOBS.group, "trainjobs", "TrainJob", parts[known], TRAIN_JOBS.version)
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
     try:
         head = {"apiVersion": TRAIN_JOBS.api_version, "kind": "TrainJob", "metadata": {"name": "t"}}
         head["metadata"]["annotations"] = {REQUIRE: RACK}
@@ -358,7 +373,59 @@ async def test_a_trainjob_keeps_what_its_version_knows(webhook, client, namespac
         entry = {"manager": "topogate.dev/webhook", "trainingRuntimeSpec": {"template": {"metadata": said}}}
         assert found[0]["spec"] == (said if known == "labels" else {"runtimePatches": [entry]})
     finally:
-        await client.delete(CUSTOM_RESOURCE_DEFINITIONS, plural)
+        await client.delete(CUSTOM_RESOURCE_DEFINITIONS, crd["metadata"]["name"])
+
+
+CRON_JOB = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": make_job()["spec"]}}
+LABELLED = {"metadata": {"labels": {"app": "s", QUEUE: "q"}}, "spec": pod_spec()}
+HANDED_TO_NOBODY = {  # API version, kind, spec, and what is said of a queue on it
+    "CronJob": ("batch/v1", CRON_JOB, "put it into spec.jobTemplate.metadata.labels"),
+    "DaemonSet": ("apps/v1", {}, "its pods have their nodes already and are never queued"),
+    "ReplicaSet": ("apps/v1", {"replicas": 0}, "put it into spec.template.metadata.labels"),
+    "Ring": ("rings.example.com/v1", {}, "pods that it makes are queued only if they have this label themselves"),
+}
+
+
+async def test_a_queue_on_a_kind_that_hands_it_to_nobody_is_told(cluster, client, namespace):
+    """Of a kind that somebody installed too; not of what a controller made, nor where the template has it."""
+    policies = [obj for obj in objects(InstallOptions()) if obj["metadata"]["name"] == "topogate-unread"]
+    for obj in policies:
+        await client.apply(resource_of(obj), obj, field_manager="test")
+    crd = crd_of("rings.example.com", "rings", "Ring", {})
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+
+    async def said(kind, api_version, spec, **metadata):
+        body = {"apiVersion": api_version, "kind": kind, "spec": spec}
+        body["metadata"] = {"name": "s", "labels": {QUEUE: "q"}, **metadata}
+        if kind in {"DaemonSet", "ReplicaSet"}:
+            template = {"metadata": {"labels": {"app": "s"}}, "spec": pod_spec()}
+            body["spec"] = {"selector": {"matchLabels": {"app": "s"}}, "template": template, **spec}
+        status, told = await kubectl(cluster, "create", "--dry-run=server", "-n", namespace, obj=body)
+        return status == 0, told
+
+    try:
+        for kind, (version, spec, text) in HANDED_TO_NOBODY.items():
+
+            async def told(kind=kind, version=version, spec=spec, text=text):
+                created, warning = await said(kind, version, spec)
+                return created and f"metadata.labels[{QUEUE}] has no effect on a {kind}: {text}" in warning
+
+            await until(told, f"the warning of a {kind}")
+        assert await said("ReplicaSet", "apps/v1", {"template": LABELLED}) == (True, "")
+        labelled = {**CRON_JOB, "jobTemplate": {**CRON_JOB["jobTemplate"], "metadata": {"labels": {QUEUE: "q"}}}}
+        assert await said("CronJob", "batch/v1", labelled) == (True, "")
+        made = {"apiVersion": "a/v1", "kind": "A", "name": "a", "uid": "0a1b", "controller": True}
+        assert await said("Ring", "rings.example.com/v1", {}, ownerReferences=[made]) == (True, "")
+        for kind, version, spec in (
+            ("Service", "v1", {"ports": [{"port": 1}]}),
+            ("Job", "batch/v1", make_job()["spec"]),
+        ):
+            assert await said(kind, version, spec) == (True, "")
+        assert await said("Ring", "rings.example.com/v1", {}, labels={"a": "b"}) == (True, "")
+    finally:
+        await client.delete(CUSTOM_RESOURCE_DEFINITIONS, "rings.rings.example.com")
+        for obj in policies:
+            await client.delete(resource_of(obj), "topogate-unread")
 
 
 # --- a queue is compulsory -------------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ CACHES = {
     "QueueMetrics._waited": 8,
     **dict.fromkeys(("_Names._known", "_Seconds.grew", "_Seconds.sums", "MetricTable._rows"), 4 * 4096),
     "Type.parameters": 4096,  # of what selectors of devices were read as
+    "Program._codes": 64,  # the latest of them, of so many characters in all
+    "TreeNode.potential": 8,  # of each quota of queues that are there, once somebody asked for it
     "QueueConfig.local": 2,  # of namespaces that are there: who waits without a queue
     "PendingWorkloads.rooms": 8,
     **dict.fromkeys(
@@ -142,6 +144,8 @@ OF_ADMINISTRATORS = (
     "PendingWorkloads.",
     "Holders.",
     "Quotas.",
+    "CohortTree.",
+    "TreeNode.",
     "FlavorStatus.",
 )
 

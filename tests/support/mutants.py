@@ -27,6 +27,7 @@ POOL, BLOCK, RACK, HOST = "pool", "cloud/block", "cloud/rack", constants.HOSTNAM
 LEVELS = (BLOCK, RACK, HOST)
 NODES = tuple(f"wild-{number}" for number in range(4))  # that are there whatever else is
 QUEUE = "wild"  # a LocalQueue of each namespace, a ClusterQueue and a flavor that are there
+TREE = tuple(f"tree-{number}" for number in range(6))
 BORN = "2026-11-21T00:00:00Z"
 OPERATORS_KINDS = tuple(newest for newest, _ in replicas.REPLICATED if newest not in replicas.SERVICES)
 KINDS = {
@@ -62,6 +63,7 @@ KINDS = {
     resources.CONTROLLER_REVISIONS: 2,
     resources.CSI_DRIVERS: 1,
     resources.CSI_STORAGE_CAPACITIES: 2,
+    resources.COHORTS: 3,
     **dict.fromkeys(OPERATORS_KINDS, 1),
 }
 TENANTS = (
@@ -329,6 +331,7 @@ class _Maker:
             resources.NODE_RESOURCE_TOPOLOGIES: self.topology,
             resources.FLEX_TOPOS: self.flex,
             resources.WORKLOADS: self.workload,
+            resources.COHORTS: self.cohort,
             resources.CLUSTER_QUEUES: self.cluster_queue,
             resources.LOCAL_QUEUES: lambda: {"spec": self.local_queue()},
             resources.RESOURCE_FLAVORS: lambda: {"spec": self.flavor()},
@@ -1302,10 +1305,21 @@ class _Maker:
         kept = {each: limit for each, limit in limits.items() if self.dice.maybe(0.3)}
         return {"name": name, "nominalQuota": self.stored_quantity(), **kept}
 
-    def cluster_queue(self):
-        dice = self.dice
-        groups = []
-        cohort = dice.one("", "", f"cohort-{self.number // 20}", "c" * 253)
+    def cohort(self):
+        """One of a few that are each other's parents, so that there are circles; the last of `TREE` is nobody's."""
+        dice, name = self.dice, TREE[self.number % (len(TREE) - 1)]
+        # The API server refuses a cohort that is its own parent.
+        parent = dice.one("", *(each for each in (*TREE, "c" * 253) if each != name))
+        spec = {"resourceGroups": self.groups(parent)} if dice.maybe(0.7) else {}
+        if parent:
+            spec["parentName"] = parent
+        if dice.maybe(0.3):
+            spec["fairSharing"] = {"weight": self.stored_quantity()}
+        return {"name": name, "spec": spec}
+
+    def groups(self, cohort):
+        """Quotas; with limits where there is a cohort to borrow from and to lend to."""
+        dice, groups = self.dice, []
         flavors = [QUEUE, self.near(resources.RESOURCE_FLAVORS), "nosuch"]
         names = list(dict.fromkeys(dice.choice((*NAMES, *RARE_NAMES)) for _ in range(dice.many(4, 16))))
         while names and flavors and dice.maybe(0.8):
@@ -1319,8 +1333,13 @@ class _Maker:
                     ],
                 }
             )
+        return groups
+
+    def cluster_queue(self):
+        dice = self.dice
+        cohort = dice.one("", "", f"cohort-{self.number // 20}", "c" * 253, dice.one(*TREE))
         spec = {
-            "resourceGroups": groups,
+            "resourceGroups": self.groups(cohort),
             "queueingStrategy": dice.one("StrictFIFO", "BestEffortFIFO"),
             "stopPolicy": dice.one("None", "None", "None", "Hold", "HoldAndDrain"),
             "flavorFungibility": {
@@ -1351,6 +1370,7 @@ class _Maker:
         return {
             "clusterQueue": dice.one(QUEUE, self.near(resources.CLUSTER_QUEUES), "nosuch"),
             "stopPolicy": dice.one("None", "Hold", "HoldAndDrain"),
+            **({"fairSharing": {"weight": self.stored_quantity()}} if dice.maybe(0.2) else {}),
         }
 
     def priority_class(self):

@@ -3,7 +3,7 @@
 from engine.cluster.state import ClusterState
 from engine.model import Flavor, Node, PodSet, Policy, TopologyRequest
 from queueing.cycle.cycle import cycle
-from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup, Workload
+from queueing.model import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, Workload
 from queueing.queues.queues import Queues
 
 RACK, HOST = "rack", "kubernetes.io/hostname"
@@ -33,6 +33,19 @@ def make_queue(name="q", nominal=16, *, flavors=("tas",), borrowing=None, lendin
         for flavor, size in sizes.items()
     )
     return ClusterQueue(name=name, groups=(ResourceGroup(resources=(GPU,), flavors=quotas),), **more)
+
+
+def make_groups(quotas):
+    """One resource group of flavor ``tas``, of (nominal, borrowing, lending) by (flavor, resource)."""
+    resources = {key[1]: Quota(nominal=n, borrowing=b, lending=lend) for key, (n, b, lend) in quotas.items()}
+    flavors = (FlavorQuotas(flavor="tas", resources=resources),)
+    return (ResourceGroup(resources=tuple(resources), flavors=flavors),) if resources else ()
+
+
+def make_cohort(name, nominal=0, parent="", *, borrowing=None, lending=None, weight=1000):
+    """A cohort with a quota of its own of GPUs of flavor ``tas``."""
+    groups = make_groups({("tas", GPU): (nominal, borrowing, lending)})
+    return Cohort(name=name, groups=groups, parent=parent, weight=weight)
 
 
 def make_queues(*queues, rules=None):

@@ -6,7 +6,7 @@ import msgspec
 
 from cli.cluster import live_queues
 from kube.objects import Namespace, ResourceFlavor
-from kube.queues import ClusterQueue, LocalQueue
+from kube.queues import ClusterQueue, Cohort, LocalQueue
 from kube.workloads import WholeWorkload
 from queueing.model import Rules
 
@@ -28,6 +28,11 @@ def quota(flavor="tas", amount=16, **limits):
 def cluster(name, *flavors, **spec):
     groups = [{"coveredResources": [GPU], "flavors": list(flavors) or [quota()]}]
     return wire(ClusterQueue, name, {"resourceGroups": groups, "namespaceSelector": {}, **spec})
+
+
+def cohort(name, parent="", *flavors, **spec):
+    groups = {"resourceGroups": [{"coveredResources": [GPU], "flavors": list(flavors)}]} if flavors else {}
+    return wire(Cohort, name, {**({"parentName": parent} if parent else {}), **groups, **spec})
 
 
 def local(name, cluster_queue, namespace="team", **spec):
@@ -58,7 +63,8 @@ def waits(reason, message):
     return {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}]}
 
 
-def read(cluster_queues, local_queues, workloads, rules=PATIENT):
+def read(cluster_queues, local_queues, workloads, rules=PATIENT, cohorts=()):
     flavor = wire(ResourceFlavor, "tas", {"topology": {"levels": ["rack"]}, "nodeLabels": {"a": "b"}})
     namespaces = [wire(Namespace, name) for name in ("team", "other")]
-    return live_queues.build([flavor], namespaces, cluster_queues, local_queues, workloads, now=NOW, rules=rules)
+    found = [flavor], namespaces, cluster_queues, local_queues, workloads, cohorts
+    return live_queues.build(*found, now=NOW, rules=rules)

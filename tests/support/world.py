@@ -93,7 +93,18 @@ class World:
         self.reads_groups = False  # whether PodGroups of Kubernetes itself are served
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
         self.reads = False  # whether owners are read that tell how many pods they make
-        kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
+        kinds = (
+            "node",
+            "flavor",
+            "class",
+            "job",
+            "workload",
+            "pod",
+            "namespace",
+            "cohort",
+            "cluster_queue",
+            "local_queue",
+        )
         self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES, *GROUPS, *DEFAULTS, *CLASSES)}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
@@ -181,10 +192,12 @@ class World:
     def node_left_out(self, name, words, seconds):
         self.nodes_left_out.append((name, words, seconds))
 
-    def restarted(self):
-        memory = self.make()
+    def restarted(self, **options):
+        memory = self.make(**options)
         stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
-        queues = {f"{kind}s": self.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
+        queues = {
+            f"{kind}s": self.stores[kind].values() for kind in ("namespace", "cohort", "cluster_queue", "local_queue")
+        }
         for kind in (*DEVICES, *CLASSES):
             for name, one in self.stores[kind].items():
                 told_of(memory, kind)(Event(EventKind.ADDED, name, None, one))
@@ -246,6 +259,7 @@ def told_of(memory, kind):
         "workload": memory.workloads.on_workload,
         "pod": memory.pods.handle_pod,
         "namespace": memory.config.on_namespace,
+        "cohort": memory.config.on_cohort,
         "cluster_queue": memory.config.on_cluster_queue,
         "local_queue": memory.config.on_local_queue,
         "claim": memory.volumes.on_claim,

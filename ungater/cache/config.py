@@ -8,7 +8,8 @@ from kube import objects
 from kube.informer import Event
 from kube.pods import convert
 from kube.pods.exclusive import Additions
-from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
+from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor, stored_use
+from queueing.model import part_of
 from ungater.cache.core import Core
 from ungater.model.class_rules import ClassRule, ClassRules
 from ungater.model.job_view import JobView, PodSetView
@@ -155,7 +156,8 @@ class ConfigEvents:
         if event.new is None:
             self._forget_namespace(event.key)
         else:
-            self.set_namespace(event.new)
+            self._queues.set_namespace(event.key, event.new.metadata.labels or {})
+            self._core.served.note_namespace(event.new)
         self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
@@ -172,6 +174,17 @@ class ConfigEvents:
         # it, and a change of its quota makes none of them wait.
         if event.old is None and event.new is not None:
             self._look_at_left_running()
+        self._signal()
+
+    def on_cohort(self, event: Event[Cohort]) -> None:
+        """A Cohort came, changed or went."""
+        if not self._core.live:
+            return
+        if event.new is None:
+            self._queues.remove_cohort(event.key)
+        else:
+            self.read_cohort(event.new)
+        # No job is looked at: which flavors its queue has, and whether there is such a queue, is not said by cohorts.
         self._signal()
 
     def on_local_queue(self, event: Event[LocalQueue]) -> None:
@@ -236,13 +249,30 @@ class ConfigEvents:
                 "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
             )
 
-    def set_namespace(self, wire: objects.Namespace) -> None:
-        """A namespace is there."""
+    def read_cohort(self, wire: Cohort) -> None:
+        """A Cohort is there."""
+        try:
+            self._queues.set_cohort(cohort(wire))
+        except ValueError as error:
+            # As with a queue: without its place in the tree, the queues below it would lose what they borrow.
+            log.warning("a Cohort cannot be read; what was known of it counts", cohort=wire.metadata.name, error=error)
+
+    def read_namespace(self, wire: objects.Namespace) -> None:
+        """A namespace is there at a start."""
         self._queues.set_namespace(wire.metadata.name, wire.metadata.labels or {})
+        self._core.served.read_namespace(wire)
 
     def set_local_queue(self, wire: LocalQueue) -> None:
         """A LocalQueue is there."""
-        self._queues.set_local_queue(local_queue(wire))
+        try:
+            self._queues.set_local_queue(local_queue(wire))
+        except ValueError as error:
+            # As above: its workloads stay in the queue that was known, or wait until there is one.
+            name = f"{wire.metadata.namespace}/{wire.metadata.name}"
+            log.warning("a LocalQueue cannot be read; what was known of it counts", queue=name, error=error)
+        # At a start alone: later on the status is what was written here, and what is known is newer.
+        if not self._core.live and (used := stored_use(wire)) is not None:
+            self._queues.use.restore_use(part_of(wire.metadata.namespace, wire.metadata.name), *used)
 
 
 def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:

@@ -57,7 +57,8 @@ class PodGroups:
         ``waits``: for an owner that tells how many pods there are, and that was not seen yet.
         """
         key = part = owner_key(pod, self._keys)
-        if key in self._entries or not served(pod, self._keys):
+        serves = self._core.served.serves(pod.metadata.namespace)
+        if key in self._entries or not serves or not served(pod, self._keys):
             return
         if (maker := maker_of(pod, self._keys)) != "":
             told = self._wholes.told.get(maker)
@@ -86,7 +87,9 @@ class PodGroups:
             waiting.append(pod)
             return
         self._entries.groups[key] = own.workload_key
-        self._views.add_job(own, after=self._batch if own.open_ended and self._core.live else 0.0)
+        # Pods of a group that come after it was placed can be of no other kind than those that it was placed by.
+        early = own.kind == GROUP and not own.kinds and len(pods) < own.full
+        self._views.add_job(own, after=self._batch if (own.open_ended or early) and self._core.live else 0.0)
         self._entries[key].pods.update(pods)
 
     def _may_come(self, pod: objects.Pod, maker: str) -> bool:
@@ -176,7 +179,9 @@ class PodGroups:
     def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:
         """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
         # At a start a kind of which no pod is listed yet would count as none, and its slots would go back.
-        held = entry.job.kinds and entry.observed is not None and entry.observed.admission is not None
+        # Of a group also those that are all alike: it stays as it was placed, whatever comes.
+        told = entry.job.kinds or entry.job.kind == GROUP
+        held = told and entry.observed is not None and entry.observed.admission is not None
         workload = self._stores.workload(entry.key) if held else None
         return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
 

@@ -22,6 +22,17 @@ def queue_rules(settings: "Settings") -> model.Rules:
         pods=settings.preempt_plain_pods,
         override=settings.reclaim_overrides_budgets,
         leaving=settings.leaving_patience_seconds,
+        use=_use_rules(settings),
+    )
+
+
+def _use_rules(settings: "Settings") -> model.UseRules | None:
+    """How use over time is counted; None: it is not."""
+    half_life = settings.fair_use_half_life_seconds
+    if half_life is None:
+        return None
+    return model.UseRules(
+        half_life=half_life, sampling=settings.fair_use_sampling_seconds, weights=settings.fair_use_resource_weights
     )
 
 

@@ -114,6 +114,7 @@ class Eviction:
             return await self._spare(entry, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
         self._jobs.stop_pods(entry)
         reclaims = is_reclaimed(entry) and self._reclaim.overrides
+        reclaims = reclaims and not self._cache.reservations.takes_for_cohort(entry.key)
         blocked = self.evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
         # Room that a budget keeps counts in no plan: whoever is
         # nominated for it would wait, and hold its own meanwhile.

@@ -98,6 +98,7 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         outcome=ended.message if ended is not None else "",
         version=version_of(meta.resource_version),
         scheduling=job.spec.scheduling,
+        gated_by=(meta.annotations or {}).get(keys.gated_by, ""),
     )
 
 

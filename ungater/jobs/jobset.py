@@ -131,6 +131,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         suspended_at=suspended_at,
         resumed_at=resumed_at,
         outcome=over.message if over is not None else "",
+        gated_by=(meta.annotations or {}).get(keys.gated_by, ""),
         version=version_of(meta.resource_version),
         role=partial(role_given, keys=keys, roles=frozenset(one.name for one in pod_sets), labelled=_role),
         # With exclusive topology, the other pods of a Job follow its first one to the domain that it has.

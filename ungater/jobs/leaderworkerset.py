@@ -170,6 +170,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         role=partial(role_given, keys=keys, roles=frozenset(one.name for one in pod_sets), labelled=_role),
         in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
         foretold=True,
+        gated_by=(meta.annotations or {}).get(keys.gated_by, ""),
     )
 
 

@@ -1,9 +1,9 @@
 """Pods that no Job owns, as owners: pod groups, bare pods, and the pods of any other controller.
 
 Rules
-- Pods with the label ``<domain>/pod-group-name`` are one workload by namespace and group; else the pods of one
-  controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...); else
-  those of one PodGroup of Kubernetes itself are; else a pod is a workload of its own. Pods of Jobs belong to the
+- Pods with the annotation or label ``<domain>/pod-group-name`` are one workload by namespace and group; else the pods
+  of one controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...);
+  else those of one PodGroup of Kubernetes itself are; else a pod is a workload of its own. Pods of Jobs belong to the
   Job, and DaemonSet pods have their nodes already.
 - Nothing needs to be read but the pods, so any controller will do whose pods carry request and gate. How many there
   will be is told by ``<domain>/pod-group-total-count``, or by the owner itself (`ungater.jobs.replica_counts`); without
@@ -13,19 +13,23 @@ Rules
 - Where the pods' controller makes several kinds of pods (`ungater.jobs.kinds`), each kind is a pod set. Those who tell
   how many pods there will be in all are one workload, placed when all are there; else each kind is a workload by
   itself.
+- The pods of a group with a total that differ in their specs, and whose annotation ``<domain>/role-hash`` does not tell
+  kinds, are told apart by their specs, as in Kueue. Alike they are one pod set, ``main``; and so are those of a group
+  that was placed as one, before a pod came that differs. One that was let go is of the kind that it was let go as.
 - Pods of one pod set are alike. Those that wait behind the gate tell what is asked for; of pods that were let
   go, what we added to them is taken off.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 
 import msgspec
 from msgspec.structs import replace
 
 from crds.constants import ADMITTED_QUOTA, Keys
-from crds.names import kind_prefix, workload_name
-from crds.request import WISHES, ParsedRequest, RequestError, parse_request, parse_wish, pods_in_all
+from crds.names import kind_prefix, listed_names, workload_name
+from crds.request import WISHES, ParsedRequest, RequestError, group_named, parse_request, parse_wish, pods_in_all
 from engine.reasons import Reason
 from kube.objects import (
     Affinity,
@@ -51,6 +55,7 @@ GONE = "Gone"  # none of its pods is left
 NOT_SERVED = SUSPENDABLE | {("DaemonSet", "apps/v1"), ("Node", "v1")}  # a JobSet makes Jobs, and no pods
 GROUPS, NATIVE = ":group/", ":podgroup/"  # no id of an owner begins so: a namespace has no colon in its name
 MEMBERS = 16  # pods of a group that own its Workload
+_ordered = msgspec.json.Encoder(order="deterministic").encode
 _WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)
 
 
@@ -60,7 +65,7 @@ def owner_key(pod: Pod, keys: Keys) -> str:
     # Before the group label: a pod of a Job is of the Job, whatever labels its user gives it.
     if controller is not None and is_job(controller):
         return identity(namespace, controller.uid)
-    group = (pod.metadata.labels or {}).get(keys.pod_group)
+    group = group_named(pod.metadata.labels, pod.metadata.annotations, keys)
     if group:
         return f"{GROUPS}{namespace}/{group}"
     if controller is None:
@@ -143,7 +148,9 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
         total, wrong = told.replicas.total, None
     telling = found if total else found[:1]  # with no total, they are one kind
-    roles = told.roles(found) if told is not None else sorted({role_of(pod, keys) for pod in telling})
+    shaped = key.startswith(GROUPS) and _differ_in_shape(telling, keys, before, stored or {})
+    role_in = _role_in(told, keys, shaped=shaped)
+    roles = told.roles(found) if told is not None else sorted({role_in(pod) for pod in telling})
     roles, many = few_kinds(roles, before)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
@@ -153,7 +160,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
-    pod_sets, unlike = _pod_sets(found, roles, total, told, keys, before, stored or {})
+    pod_sets, unlike = _pod_sets(found, roles, total, told, keys, before, stored or {}, role_in)
     if service is not None:
         # As many as it tells: one that ended is made again, so none is ever done.
         count, first = service.replicas.total, service.replicas.first
@@ -186,10 +193,19 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         scales=service is not None,
         follows=service.follows if service is not None else (),
         members=_members(kind, found, before),
-        role=_role_in(told, keys) if kinds else role_main,
+        role=role_in if kinds else role_main,
         in_order=any(one.replicas.late for one in (told, service) if one is not None),
         kinds=kinds,
+        gated_by=_gates(alive, keys),
     )
+
+
+def _gates(alive: Iterable[Pod], keys: Keys) -> str:
+    """Which controllers hold the pods back: all that one of them names."""
+    said = {text for pod in alive if (text := (pod.metadata.annotations or {}).get(keys.gated_by))}
+    if len(said) < 2:
+        return next(iter(said), "")
+    return ",".join(sorted({name for text in said for name in listed_names(text)}))
 
 
 def _gone(key: str, before: JobView | None) -> JobView:
@@ -199,9 +215,47 @@ def _gone(key: str, before: JobView | None) -> JobView:
     return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
 
 
-def _role_in(told: ReplicaCounts | None, keys: Keys) -> Callable[[Pod], str]:
-    """Who tells of which kind a pod is: its owner, or itself."""
-    return told.role if told is not None else partial(role_of, keys=keys)
+def _role_in(told: ReplicaCounts | None, keys: Keys, *, shaped: bool) -> Callable[[Pod], str]:
+    """Who tells of which kind a pod is: its owner, or itself; ``shaped``: by its spec where it says nothing."""
+    if told is not None:
+        return told.role
+    return partial(_role_by_shape if shaped else role_of, keys=keys)
+
+
+def _role_by_shape(pod: Pod, keys: Keys) -> str:
+    """The name of a pod's pod set in a group of several shapes."""
+    annotations = pod.metadata.annotations or {}
+    if keys.role_hash in annotations:
+        return annotations[keys.role_hash]
+    # Our patch changed the spec of one that was let go; it names the pod set that it was let go for.
+    if not is_gated(pod, keys.gate) and (given := annotations.get(keys.pod_set)):
+        return given
+    return blake2b(_ordered(_spec_shape(pod, keys)), digest_size=4).hexdigest()
+
+
+def _differ_in_shape(telling: Sequence[Pod], keys: Keys, before: JobView | None, stored: Mapping[str, int]) -> bool:
+    """Whether the pods of a group are told apart by their specs."""
+    if stored:
+        return MAIN not in stored
+    # Kinds that are known stay, also while pods of one kind alone are there.
+    if before is not None and before.kinds and all(one.name != MAIN for one in before.pod_sets):
+        return True
+    silent = [pod for pod in telling if keys.role_hash not in (pod.metadata.annotations or {})]
+    waiting = [pod for pod in silent if is_gated(pod, keys.gate)]
+    given = {(pod.metadata.annotations or {}).get(keys.pod_set, MAIN) for pod in silent if mark_of(pod, keys)}
+    if given and not waiting:
+        return MAIN not in given
+    first = _spec_shape(waiting[0], keys) if waiting else ()
+    return MAIN not in given and (bool(given) or any(_spec_shape(pod, keys) != first for pod in waiting[1:]))
+
+
+def _spec_shape(pod: Pod, keys: Keys) -> tuple[object, ...]:
+    """What pods of one kind have in common, requests included: Kueue 0.19.2, ``SpecShape`` in pkg/util/pod/pod.go."""
+    spec = pod.spec
+    ports = [one.ports for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
+    places = spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints
+    ranked = spec.priority, spec.priority_class_name, spec.runtime_class_name
+    return (*_shared_request(pod, keys), ports, *places, *ranked, spec.resource_claims)
 
 
 def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
@@ -212,10 +266,10 @@ def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
     keys: Keys,
     before: JobView | None,
     stored: Mapping[str, int],
+    role_in: Callable[[Pod], str],
 ) -> tuple[list[PodSetView], RequestError | None]:
     """Its pods by role, and what is wrong with them."""
     kinds, launcher = bool(total) and roles != [MAIN], told.launcher if told is not None else None
-    role_in = _role_in(told, keys)
     made: list[PodSetView] = []
     wrong: RequestError | None = None
     for role in roles:
@@ -279,7 +333,8 @@ def _complete(
     pod_sets: list[PodSetView], total: int, before: JobView | None, stored: Mapping[str, int]
 ) -> tuple[list[PodSetView], RequestError | None]:
     """How many pods each pod set has is known once all are there, and stays so: pods that are there tell one kind."""
-    known = before if before is not None and before.full >= total else None
+    # Not where it was one kind till now: a pod came that differs, and there are several.
+    known = before if before is not None and before.kinds and before.full >= total else None
     if known is not None:
         # Not as pods are there now: a pod that went would else shrink the kind that it was of.
         fulls = {one.name: one.full for one in known.pod_sets}
@@ -356,7 +411,8 @@ def _request(telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, 
         if _shared_request(other, keys) != _shared_request(first, keys):
             text = (
                 f"pods {first.metadata.name} and {other.metadata.name} are one workload and differ in what they ask "
-                "for: make them alike, or give them different groups"
+                f"for: make them alike, give each kind its own {keys.role_hash} and all of them {keys.pod_group_total} "
+                "(annotations), or give them different groups"
             )
             raise RequestError(Reason.INVALID_REQUEST, "spec", other.metadata.name, text)
     annotations = first.metadata.annotations or {}

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from crds.constants import Keys
 from crds.names import longer_name, owner_digest, workload_name
-from crds.request import RequestError, parse_places, parse_request, parse_wish
+from crds.request import RequestError, group_named, parse_places, parse_request, parse_wish
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Job, ObjectMeta, Pod, PodTemplate, controller_of
@@ -215,11 +215,11 @@ class ReplicatedOwners(msgspec.Struct):
 
 def maker_of(pod: Pod, keys: Keys) -> str:
     """The id of whoever may tell how many pods there are of each kind; "" where nobody does, or the pod tells it."""
-    controller, labels = controller_of(pod.metadata), pod.metadata.labels or {}
-    if controller is None or is_job(controller) or labels.get(keys.pod_group):
+    meta, controller = pod.metadata, controller_of(pod.metadata)
+    if controller is None or is_job(controller) or group_named(meta.labels, meta.annotations, keys):
         return ""
     group = controller.api_version.partition("/")[0]
-    total = keys.pod_group_total in (pod.metadata.annotations or {})
+    total = keys.pod_group_total in (meta.annotations or {})
     rule = next((rule for rule in RULES if rule.group == group), None)
     if total or rule is None or (not rule.pod_set and (group_key(pod) or not requires_domain(pod, keys))):
         return ""

@@ -124,6 +124,11 @@ def timestamp(now: float) -> str:
     return datetime.fromtimestamp(min(now, LAST_MOMENT), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def exact_timestamp(now: float) -> str:
+    """As `timestamp`, to the microsecond."""
+    return datetime.fromtimestamp(min(now, LAST_MOMENT), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def moment(stamp: str | None) -> float | None:
     """Seconds since the epoch of RFC 3339 text; None where there is none, or in a year 0 that Python does not know."""
     try:

@@ -236,6 +236,7 @@ class JobView(msgspec.Struct, frozen=True, dict=True):
     scheduling: GroupTerms | None = None  # what a Job says that its native PodGroup is to say
     whole: bool = False  # its pods are evicted together or not at all (`ungater.jobs.native_groups`)
     held_off: RequestError | None = None  # what keeps it from being placed; it keeps what it has
+    gated_by: str = ""  # which controllers hold it back, as its annotation `admission-gated-by` says
     written: tuple[StrMap | None, StrMap | None] = (None, None)  # annotations and labels of a Job, which were read
     kinds: bool = False  # its pods tell of which kind they are: one of a kind that has no pod set belongs to none
 

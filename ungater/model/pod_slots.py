@@ -16,12 +16,13 @@ Rules
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
 
-from crds.constants import POD_GROUP_INDEX, RANK_LABELS, Keys
+from crds.constants import HOSTNAME_LABEL, POD_GROUP_INDEX, RANK_LABELS, Keys
 from engine.kubelet.machine import NumaPlacement
 from kube.objects import Pod, PodTemplate
 from ungater.model import pod_set_slices
@@ -52,6 +53,7 @@ class PodSetSlots:
         self.total = self.ends[-1] if self.ends else 0
         self._index = {slot.values: i for i, slot in enumerate(self.slots)}
         self._on: dict[str, int] | None = None
+        self._hosts: dict[str, int] | None = None
 
     def slice_at_position(self, position: int) -> int:
         """The slice that holds this position in rank order."""
@@ -68,12 +70,27 @@ class PodSetSlots:
         return self._on.get(node)
 
     def of_selector(self, selector: Mapping[str, str] | None) -> int | None:
-        """The slice that a node selector names, None where it names none of ours whole."""
+        """The slice that a node selector names, by all levels or by the host alone; None where it names none."""
         if not selector:
             return None
         # A level that every node lost has "" in its domain and no key in the selector
         # (`engine.cluster.levels.domain_labels`).
-        return self._index.get(tuple(selector.get(level, "") for level in self.levels))
+        found = self._index.get(tuple(selector.get(level, "") for level in self.levels))
+        # Kueue names the host alone (0.19.2, pkg/controller/tas/topology_ungater.go), which tells all levels above it.
+        return self._of_host(selector) if found is None and HOSTNAME_LABEL in selector else found
+
+    def _of_host(self, selector: Mapping[str, str]) -> int | None:
+        """The slice of the host that a node selector names, where what it says of other levels is so."""
+        if self._hosts is None:
+            names = Counter(slot.values[-1] for slot in self.slots)
+            lowest = self.levels[-1:] == (HOSTNAME_LABEL,)
+            known = {slot.values[-1]: i for i, slot in enumerate(self.slots) if names[slot.values[-1]] == 1}
+            self._hosts = known if lowest else {}
+        found = self._hosts.get(selector[HOSTNAME_LABEL])
+        if found is None:
+            return None
+        said = zip(self.levels, self.slots[found].values, strict=True)
+        return found if all(selector.get(level, value) == value for level, value in said) else None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PodSetSlots) and self.flavor == other.flavor and self.same_slots(other)
@@ -188,12 +205,13 @@ def tally(
     rank: RankOf = rank_of,
     dead: Callable[[str], bool],
     first: Collection[str] | None = None,
+    adopting: Collection[str] = (),
 ) -> Tally:
     """Count what the pods of one pod set hold.
 
     ``mark``: the annotation that our ungating patch writes. ``dead``: whether the node of this name is gone or not
     ready. ``first``: the workload is moved; where a slice has more pods than slots, pods with these uids go before
-    others, and those that end already are among those that go.
+    others, and those that end already are among those that go. ``adopting``: uids of pods that count as marked.
     """
     none = [0] * len(slots.slots)
     result = Tally(none[:], none[:], none[:], none[:])
@@ -211,7 +229,7 @@ def tally(
         elif is_gated(pod, gate):
             _count_gated(result, slots, pod, expectation, now, rank)
         else:
-            ours = (pod.metadata.annotations or {}).get(mark) == workload
+            ours = (pod.metadata.annotations or {}).get(mark) == workload or pod.metadata.uid in adopting
             _count_ungated(result, slots, pod, members, rank, ours=ours)
     for index, inside in members.items():
         # During a move the ones that end already make the room: no further pod has to go for it.

@@ -140,8 +140,8 @@ def _cut_short(entry: WorkloadEntry, observed: ObservedWorkload, life: Life) -> 
     if entry.evict is not None:
         return [entry.evict]
     owner = entry.job
-    waits = owner.queue and owner.suspendable and owner.suspended and not life.started
-    edited = waits and observed.copy_of != fingerprint(owner)
+    not_started = owner.queue and owner.suspendable and owner.suspended and not life.started
+    edited = not_started and observed.copy_of != fingerprint(owner)
     message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits to be admitted as it is now"
     return [Dequeue(), Release(names.nothing_held(Reason.PENDING, message))] if edited else []
 

@@ -27,6 +27,7 @@ from ungater.model.actions import (
     Dequeue,
     EmitEvent,
     FreeCapacity,
+    MarkPods,
     Release,
     Remove,
     RequeueAfter,
@@ -43,9 +44,10 @@ from ungater.reconcile import as_made, life_seen, lifecycle, nominated_nodes
 from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
-from ungater.reconcile.said import waits
+from ungater.reconcile.said import held_by, waits
 
 # The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
+UNADOPTED = 10.0  # seconds until one that could not be taken over is looked at again, where no event has it
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
 
 # A group of pods that is gone leaves nothing that its Workload could be about.
@@ -75,6 +77,17 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
         yield from _made_again(entry, rules, now)
     else:
         holds = entry.admission is not None or entry.observed.admission is not None
+        if entry.unadopted and not holds:
+            yield Dequeue()
+            # A moment after Kueue has resumed a job, its own Workload may not be seen to be admitted yet.
+            if entry.ran_by_kueue or entry.seen_running is None:
+                yield from waits(entry, Reason.NOT_ADOPTED, not_adopted_in_words(entry), now)
+            yield RequeueAfter(UNADOPTED)
+            return
+        # Only what is stored: a restart before that finds pods that nobody let go here, and takes them over again.
+        if entry.adopting and entry.admission is not None and entry.observed.admission is not None:
+            pods = [entry.pods[uid] for uid in entry.adopting if uid in entry.pods]
+            yield MarkPods(tuple(sorted(pods, key=lambda pod: pod.metadata.name)))
         stranded = [] if holds else list(_stranded(entry, rules, now))
         if not holds and (held_up := list(_held_up(entry, rules, now, wall))):
             yield from (*stranded, *held_up)
@@ -87,6 +100,11 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
             members = {uid for _, uid in owner.members}
             if len(members & entry.observed.owners) < min(OWNERS, len(members)):
                 yield UpdateOwners()
+
+
+def not_adopted_in_words(entry: WorkloadEntry) -> str:
+    """What is said of a job that Kueue started and that is left running."""
+    return f"{entry.job.called} was started by Kueue and is left running, counted in no queue: {entry.unadopted}"
 
 
 def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Action]:
@@ -278,9 +296,18 @@ def why_not_placed(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reaso
             check_level(request, rules.flavors, names=rules.level_names)
         except RequestError as error:
             return error.reason, str(error)
+    return _put_off(owner, rules.keys) or not_to_be_had(entry, rules)
+
+
+def _put_off(owner: JobView, keys: Keys) -> tuple[Reason, str] | None:
+    """Why a job waits with which nothing is wrong: others, or itself, say that it is not to run yet."""
+    # Asked after what is wrong with it, as in Kueue (0.19.2, workload_controller.go): else that would come to light
+    # only once it may go.
+    if owner.gated_by:
+        return Reason.ADMISSION_GATED, held_by(owner.gated_by, keys.gated_by)
     if (owner.queue or not owner.suspended) and owner.count == 0:
         return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
-    return not_to_be_had(entry, rules)
+    return None
 
 
 def not_to_be_had(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:

@@ -59,7 +59,8 @@ def give_back(entry: WorkloadEntry, counted: Mapping[str, Tally], now: float, ru
         # Something is left to be admitted. Where nothing is, the admission ends as a whole below.
         elif first.count or others or entry.growing:
             done.append(first)
-        # All its pods have finished, and it ends soon; or it keeps its quota for the pods to come.
+        # A queued job that still asks for pods keeps what it has: it ends soon, or more pods come.
+        # Every other job gives all of it back.
         elif not (entry.job.queue and entry.job.full):
             message = "the job asks for no pods now (parallelism 0)"
             done.append(Release(names.nothing_held(Reason.PENDING, message)))

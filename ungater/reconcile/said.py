@@ -5,6 +5,7 @@ Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 
 from collections.abc import Iterator, Sequence
 
+from crds.names import listed_names
 from engine.reasons import Reason
 from ungater.model import conditions as names
 from ungater.model.actions import Action, EmitEvent, WriteConditions
@@ -19,6 +20,7 @@ from ungater.reconcile.pods_ready import write_ready
 
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
+_NAMES, _NAME = 3, 63  # of those that hold a workload back: how many are named, and with how many characters
 
 
 def waits(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Action]:
@@ -33,6 +35,15 @@ def waits(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> lis
     if _is_news(entry, reason, message, now):
         told.append(EmitEvent("Warning", reason, "Admit", message))
     return told
+
+
+def held_by(text: str, key: str) -> str:
+    """Which controllers hold a workload back, and until when; ``text``: whatever annotation ``key`` says."""
+    found = [name if len(name) <= _NAME else f"{name[:_NAME]}..." for name in listed_names(text)] or ['""']
+    more = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
+    told = "it removes its name" if len(found) == 1 else "each removes its name"
+    where = f"metadata.annotations[{key}]"
+    return f"admission is held back by {', '.join(found[:_NAMES])}{more}: {told} from {where} once it may start"
 
 
 def _is_news(entry: WorkloadEntry, reason: str, message: str, now: float) -> bool:

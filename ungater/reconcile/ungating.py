@@ -58,8 +58,8 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[A
         if pod_set.name in counted
     ]
 
-    # 2. Bar the pods that are not what was admitted.
-    gone, barred = _let_go(entry, rules, now, others)
+    # 2. Let pods without slots go, and bar the pods that are not what was admitted.
+    anywhere, barred = _ungate_without_slots(entry, rules, now, others)
     again = as_made.made_again(entry, made.mixed, rules, now)
     barred += (*elsewhere, *(one for look in looks for one in look.barred))
     asked = granted.asked(entry, barred, rules)
@@ -81,7 +81,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[A
     if not entry.slots_in:
         # 5 to 7 of one by quota alone: its pods went anywhere.
         told = say_why(entry, made, barred, looks, late, rules, now)
-        return [*gone, *out, *again, *resize(entry, counted, asked, now, rules), *told]
+        return [*anywhere, *out, *again, *resize(entry, counted, asked, now, rules), *told]
     for look in looks:
         for _, index in look.going:
             look.counted.used[index] += 1  # let go at this look, so none of those that are left over
@@ -98,7 +98,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[A
     for look in looks if rules.nominates else ():
         for pod, index in look.awaiting:
             out += nominated_nodes.in_slot(entry, pod, index, rules.keys)
-    out += [*gone, *again]
+    out += [*anywhere, *again]
 
     # 6. Resize: slots that nobody needs go back first, as a lost slot among them needs no other place.
     lost = {look.name: look.moves for look in looks if look.moves}
@@ -151,10 +151,12 @@ def _decided_again(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
     return names.nothing_held(Reason.PODS_CHANGE if again else Reason.PODS_DIFFER, message)
 
 
-def _let_go(
+def _ungate_without_slots(
     entry: WorkloadEntry, rules: ReconcileContext, now: float, others: Collection[str]
 ) -> tuple[list[Action], list[Barred]]:
-    """Pods that have quota and no slots go anywhere; those of a Job were not gated (`ungater.jobs.pod_template`).
+    """Ungate pods that have quota and no slots: they may run on any node.
+
+    A Job's pods have no gate then, because the patch that started it took it away (`ungater.jobs.pod_template`).
 
     ``others``: uids of those that name another queue.
     """

@@ -1,26 +1,29 @@
-"""Writes how queues stand into their status: on change only, and each queue at most every few seconds.
+"""Writes how queues and cohorts stand into their status: on change only, and each at most every few seconds.
 
 Rules
 - The condition ``Active`` is written as soon as it differs; numbers wait until ``EVERY`` is over, and until
   ``BUSY`` is while pods are let go: then they change all the time, and the API server has better to do.
+- What was used over time changes all the time. It is written beside other numbers, as those change where use does, and
+  else only where what is there is `REFRESH` old and far from what is so.
 - What is there already is read from the informers' copies, so a restart writes nothing that is not new.
 - A write that fails is made again by a later look: nothing here has to be remembered.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 import structlog
 
 from clock import Clock
+from engine.quantity import format_part
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.objects import Condition
-from kube.queues import ClusterQueue, LocalQueue
-from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
+from kube.queues import ClusterQueue, Cohort, LocalQueue, stored_use
+from kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, Resource
 from queueing.queues.queues import Queues
 from queueing.status import Standing, body, standings
 from ungater.model import conditions
@@ -31,6 +34,8 @@ TICK = 2.0  # seconds between two looks
 EVERY = 3.0  # seconds between two writes of one queue's numbers
 BUSY = 10.0  # the same while there is something better to do
 AFTER_FAILURE = 10.0  # seconds
+REFRESH = 300.0  # seconds after which what was used over time is written though no other number changed
+FAR = 0.01  # what part of an amount it is that differs by then; less is not worth a write
 MOST_OF_A_CORE = 0.005  # spent on looking, where queues are many
 
 log = structlog.get_logger(__name__)
@@ -45,6 +50,7 @@ class Source(msgspec.Struct, frozen=True):
 
     queues: Queues
     flavors: Callable[[], Collection[str]]
+    cohorts: Callable[[], Iterable[Cohort]]
     cluster: Callable[[], Iterable[ClusterQueue]]
     local: Callable[[], Iterable[LocalQueue]]
     unchecked: Callable[[], Collection[str]]
@@ -54,7 +60,7 @@ class StatusPatch(msgspec.Struct, frozen=True):
     """One merge patch of a status; ``urgent`` where it changes the condition."""
 
     resource: Resource
-    queue: ClusterQueue | LocalQueue
+    queue: Cohort | ClusterQueue | LocalQueue
     status: dict[str, Any]
     urgent: bool
 
@@ -112,7 +118,12 @@ class QueueStatusLoop(msgspec.Struct):
 
 def changes(source: Source, now: float) -> Iterator[StatusPatch]:
     """The statuses that differ from what is there; ``now`` in seconds since the epoch."""
+    source.queues.pass_time(now)
     found = standings(source.queues, source.flavors(), unchecked=source.unchecked())
+    for cohort in source.cohorts():
+        # One that is not taken in may stand there as well, as a cohort without an object that queues name.
+        known = cohort.metadata.name in source.queues.quotas.cohorts
+        yield from _change(COHORTS, cohort, found.cohorts[cohort.metadata.name] if known else None, now)
     for queue in source.cluster():
         yield from _change(CLUSTER_QUEUES, queue, found.cluster.get(queue.metadata.name), now)
     for local in source.local():
@@ -120,12 +131,17 @@ def changes(source: Source, now: float) -> Iterator[StatusPatch]:
 
 
 def _change(
-    resource: Resource, queue: ClusterQueue | LocalQueue, standing: Standing | None, now: float
+    resource: Resource, queue: Cohort | ClusterQueue | LocalQueue, standing: Standing | None, now: float
 ) -> Iterator[StatusPatch]:
     if standing is None:
         return  # not taken in yet
     before = queue.status or {}
-    changed = {name: value for name, value in body(standing).items() if before.get(name) != value}
+    wanted = body(standing)
+    if isinstance(queue, LocalQueue):
+        del wanted["fairSharing"]  # it has no share of a cohort, and its use goes by time
+    changed = {name: value for name, value in wanted.items() if before.get(name) != value}
+    if isinstance(queue, LocalQueue):
+        changed |= _change_of_use(queue, standing, now, beside=bool(changed))
     existing = msgspec.convert(before.get("conditions") or (), _conditions)
     active = WantedCondition(ACTIVE, standing.active, standing.reason, standing.message)
     merged = conditions.merge(existing, (active,), generation=queue.metadata.generation, now=now)
@@ -133,3 +149,29 @@ def _change(
         changed["conditions"] = conditions.plain(merged)
     if changed:
         yield StatusPatch(resource, queue, changed, urgent=merged is not None)
+
+
+def _change_of_use(queue: LocalQueue, standing: Standing, now: float, *, beside: bool) -> dict[str, Any]:
+    """What a LocalQueue used over time, where that is to be written; ``beside``: other numbers are."""
+    consumed, there = standing.consumed, (queue.status or {}).get("fairSharing")
+    if consumed is None:
+        return {"fairSharing": None} if there else {}
+    stored = stored_use(queue)
+    # Beside other numbers also where nothing is consumed yet: what is held counts from this moment after a restart.
+    if stored is None:
+        if not consumed and not beside:
+            return {}
+    elif not beside and (now - stored[1] < REFRESH or not _is_far(stored[0], consumed)):
+        return {}
+    # A merge patch removes what it names as null, and leaves what it does not name.
+    amounts: dict[str, str | None] = dict.fromkeys(stored[0] if stored is not None else ())
+    amounts |= {resource: format_part(resource, amount) for resource, amount in consumed.items()}
+    at = {"consumedResources": amounts, "lastUpdate": conditions.exact_timestamp(standing.consumed_at)}
+    return {"fairSharing": {"admissionFairSharingStatus": at}}
+
+
+def _is_far(stored: Mapping[str, float], consumed: Mapping[str, float]) -> bool:
+    return any(
+        abs(stored.get(resource, 0.0) - consumed.get(resource, 0.0)) > FAR * stored.get(resource, 0.0)
+        for resource in {*stored, *consumed}
+    )

@@ -131,9 +131,12 @@ class History:
             wait_for_pods_ready_timeout_seconds=self.rng.choice((None, None, None, 120)),
             moves_per_hour=random.Random(f"moves {seed}").choice((0, 1000)),
             move_rest_seconds=5,
+            # Dice of its own: histories without it stay what they were.
+            fair_use_half_life_seconds=30.0 if random.Random(f"use {seed}").random() < 0.2 else None,
         )
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
-        self.users = Users(self.server, self.cluster, self.rng, self.note)
+        by_use = self.settings.fair_use_half_life_seconds is not None
+        self.users = Users(self.server, self.cluster, self.rng, self.note, by_use=by_use)
         self.gangs = Gangs(self.server, self.cluster, seed, self.note)
         self.term: Term | None = None
         self.terms = 0

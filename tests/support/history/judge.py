@@ -345,11 +345,19 @@ class Judge:
         return len({pod["metadata"]["uid"] for pod in (*marked, *self._named(workload)) if not ended(pod)})
 
     def waits_for_long(self, workload: Json) -> bool:
-        """Whether a pod of somebody whose room a Workload waits for takes all the time that it has to stop."""
+        """Whether a pod of somebody whose room or quota a Workload waits for takes all the time that it has to stop.
+
+        That is a victim of it, or one that was on its way out already when the victims were chosen.
+        """
         nomination = (workload.get("status") or {}).get("nomination") or {}
-        victims = {(each["namespace"], each["name"]) for each in nomination.get("victims") or ()}
+        awaited = {(each["namespace"], each["name"]) for each in nomination.get("victims") or ()}
+        awaited |= {
+            (each["metadata"]["namespace"], each["metadata"]["name"])
+            for each in self.server.all("workloads")
+            if is_true(each.get("status"), "Evicted")
+        }
         return any(
-            (meta["namespace"], (meta.get("annotations") or {}).get(MARK)) in victims
+            (meta["namespace"], (meta.get("annotations") or {}).get(MARK)) in awaited
             and meta.get("deletionTimestamp", "") > self.server.now()
             for meta in (pod["metadata"] for pod in self.server.all("pods"))
         )

@@ -200,12 +200,13 @@ def _is_next(queues: Queues, entry: Entry) -> bool:
     group, queue = entry.group, queues.quotas.queues.get(entry.queue)
     if group is None or queue is None or not queue.claims or group.head != entry.order:
         return False
-    if any(one.entry.queue == entry.queue and one.entry.order < entry.order for one in queues.successors.values()):
+    place = queues.place_of(entry)
+    if any(one.entry.queue == entry.queue and queues.place_of(one.entry) < place for one in queues.successors.values()):
         return False  # whoever passes that one, as both would borrow, passes this one too
     if queue.strict:
         return next(iter(queues.waiting(entry.queue)), "") == entry.workload.key
     following = group.line.next()
-    return following is None or following.head is None or entry.order <= following.head
+    return following is None or following.head is None or place <= queues.place_of(queues.entries[following.head.key])
 
 
 def _comes_before(queues: Queues, first: Entry, other: Entry, option: FlavorAssignment) -> bool:

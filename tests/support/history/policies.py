@@ -36,7 +36,12 @@ REQUESTS = (
     "kueue.x-k8s.io/prefer-topology",
     "kueue.x-k8s.io/podset-unconstrained-topology",
 )
-WISHES = (*REQUESTS, "kueue.x-k8s.io/pod-group-total-count", "kueue.x-k8s.io/role-hash")
+WISHES = (
+    *REQUESTS,
+    "kueue.x-k8s.io/pod-group-name",
+    "kueue.x-k8s.io/pod-group-total-count",
+    "kueue.x-k8s.io/role-hash",
+)
 
 
 def forbids(plural: str, old: Json, new: Json, who: str) -> str | None:

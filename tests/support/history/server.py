@@ -53,6 +53,7 @@ SERVED = {
         POD_GROUPS,
         resources.WORKLOADS,
         resources.RESOURCE_FLAVORS,
+        resources.COHORTS,
         resources.CLUSTER_QUEUES,
         resources.LOCAL_QUEUES,
         resources.PRIORITY_CLASSES,
@@ -71,6 +72,7 @@ STATUS = {
     "jobs",
     "jobsets",
     "workloads",
+    "cohorts",
     "clusterqueues",
     "localqueues",
     "nodes",
@@ -482,7 +484,7 @@ def is_hostile(uid: str) -> bool:
 
 
 def _matters(key: Key, old: Json | None, new: Json | None) -> bool:
-    if key[0] in {"clusterqueues", "localqueues"}:
+    if key[0] in {"cohorts", "clusterqueues", "localqueues"}:
         return False
     if key[0] == "workloads" and old is not None and new is None and is_true(old.get("status"), "Finished"):
         return False  # of an owner that needs nothing any more

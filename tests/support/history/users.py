@@ -59,9 +59,12 @@ ANYWHERE = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 
 
 class Users:
-    """Whoever has kubectl. ``note`` is told what they do."""
+    """Whoever has kubectl. ``note`` is told what they do; ``by_use``: LocalQueues take turns by what they used."""
 
-    def __init__(self, server: Server, cluster: Cluster, rng: random.Random, note: Callable[..., None]) -> None:
+    def __init__(
+        self, server: Server, cluster: Cluster, rng: random.Random, note: Callable[..., None], *, by_use: bool
+    ) -> None:
+        self.by_use = by_use
         self.server = server
         self.cluster = cluster
         self.rng = rng
@@ -151,6 +154,8 @@ class Users:
         }
         if self.cohort:
             spec["cohortName"] = "all"
+        if self.by_use:
+            spec["admissionScope"] = {"admissionMode": "UsageBasedAdmissionFairSharing"}
         if self.preempts:
             spec["preemption"] = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
         self.server.create("clusterqueues", make_object(resources.CLUSTER_QUEUES, f"cq-{name}", spec), "admin")

@@ -77,6 +77,16 @@ def a_workload_that_is_inactive():
 
 
 @case
+def a_job_that_a_controller_holds_back():
+    return hindered(msgspec.structs.replace(make_owner(), gated_by="example.com/budget"))
+
+
+@case
+def a_job_that_several_controllers_hold_back():
+    return hindered(msgspec.structs.replace(make_owner(), gated_by="example.com/budget,example.com/night"))
+
+
+@case
 def a_job_of_no_pods():
     return hindered(make_owner(parallelism=0))
 
@@ -214,7 +224,8 @@ def a_group_of_no_number():
 
 @case
 def a_group_of_pods_that_ask_for_different_things():
-    return of_pods(grouped("a"), grouped("b", level="block")).wrong
+    labels = {KEYS.pod_group: "ring"}
+    return of_pods(pod("a", labels=labels), pod("b", labels=labels, level="block")).wrong
 
 
 @case

@@ -7,6 +7,7 @@ from support import queue_factories as queued
 from support.sentences.golden import Golden
 
 from engine.model import Policy, Taint, TopologyRequest
+from engine.results import Refusal
 from queueing.cycle import shield
 from queueing.model import LocalQueue, PlainFlavor, Stop
 from queueing.queues.flavor_assigner import options
@@ -57,6 +58,31 @@ def a_cluster_queue_that_is_drained():
 @case
 def a_namespace_that_is_not_selected():
     return refused(led(namespaces=None))
+
+
+def below(*parents):
+    """A workload in a queue below the first of these cohorts, each of which is below the next, the last below it."""
+    queues = queued.make_queues(queued.make_queue(cohort=parents[0]))
+    for at, name in enumerate(parents):
+        queues.set_cohort(queued.make_cohort(name, 0, parents[(at + 1) % len(parents)]))
+    queued.submit(queues, queued.make_workload("ns/w"))
+    waits = queued.run(queued.make_state(), queues).waiting[0]
+    return Refusal(waits.reason, waits.message)
+
+
+@case
+def a_cohort_that_is_its_own_parent():
+    return below("a")
+
+
+@case
+def cohorts_that_are_each_others_parents():
+    return below("org", "research", "product")
+
+
+@case
+def many_cohorts_that_are_each_others_parents():
+    return below(*(f"c{at}" for at in range(9)))
 
 
 GOLDEN.section("flavors of a queue")
@@ -168,6 +194,11 @@ def a_cluster_queue_without_quota():
 
 
 @case
+def a_cluster_queue_with_a_scope_that_the_settings_give_no_half_life():
+    return active(led(by_use=True))
+
+
+@case
 def a_local_queue_that_leads_nowhere():
     return active(led(cluster="gone"), local=True)
 
@@ -180,6 +211,34 @@ def a_local_queue_that_is_stopped():
 @case
 def a_local_queue_of_a_namespace_that_is_not_selected():
     return active(led(namespaces=None), local=True)
+
+
+def of_a_cohort(*cohorts, name="a"):
+    """What is said of a cohort: queue q is below cohort a, and there are these: (name, parent)."""
+    queues = led(cohort="a")
+    for one, parent in cohorts:
+        queues.set_cohort(queued.make_cohort(one, 0, parent))
+    return standings(queues, ("tas",)).cohorts[name].message
+
+
+@case
+def a_cohort_that_lends():
+    return of_a_cohort(("a", ""))
+
+
+@case
+def a_cohort_without_its_parent():
+    return of_a_cohort(("a", "org"))
+
+
+@case
+def a_cohort_that_nobody_names():
+    return of_a_cohort(("b", ""), name="b")
+
+
+@case
+def a_cohort_in_a_circle():
+    return of_a_cohort(("a", "b"), ("b", "a"))
 
 
 @case

@@ -183,6 +183,26 @@ refusals(
     ]
 )
 
+GOLDEN.section("controllers that hold a job back")
+GATED = KEYS.gated_by
+refusals(
+    [
+        ("a controller without a domain", lambda: make_job({REQUIRE: RACK, GATED: "budget"})),
+        ("a controller that is named twice", lambda: make_job({REQUIRE: RACK, GATED: "a.b/c,a.b/c"})),
+        ("a controller with a long name", lambda: make_job({REQUIRE: RACK, GATED: f"example.com/{'a' * 60}"})),
+        (
+            "a controller that comes late",
+            lambda: make_job({REQUIRE: RACK, GATED: "a.b/c"}),
+            {"old": make_job({REQUIRE: RACK})},
+        ),
+        (
+            "one controller more",
+            lambda: make_job({REQUIRE: RACK, GATED: "a.b/c,a.b/d"}),
+            {"old": make_job({REQUIRE: RACK, GATED: "a.b/c"})},
+        ),
+    ]
+)
+
 GOLDEN.section("pods and their templates")
 refusals(
     [
@@ -195,6 +215,7 @@ refusals(
         ("another pod set than a Job has", lambda: make_job({REQUIRE: RACK}, template={POD_SET: "workers"})),
         ("a number of pods that is none", lambda: make_pod({REQUIRE: RACK, TOTAL: "many"})),
         ("a queue that no object can be called", lambda: in_queue(make_pod(), "Team A")),
+        ("a group that no object can be called", lambda: make_pod({REQUIRE: RACK, POD_GROUP: "team/ring"})),
     ]
 )
 
@@ -483,6 +504,7 @@ warnings(
         ("how many pods, of a lone pod", lambda: make_pod({REQUIRE: RACK, TOTAL: "3"})),
         ("a wish without a level", lambda: make_job({NUMA_POLICY: "restricted"})),
         ("resources without a policy", lambda: make_job({REQUIRE: RACK, NUMA_RESOURCES: "cpu"})),
+        ("controllers on a pod template", lambda: make_job({REQUIRE: RACK}, template={GATED: "a.b/c"})),
         ("a group in a Job", lambda: make_job({REQUIRE: RACK, GROUP: "g"})),
         ("fewer completions than pods at once", lambda: make_job({REQUIRE: RACK}, parallelism=4) | _completions(2)),
         ("all pods on one node", lambda: make_job({REQUIRE: HOST})),

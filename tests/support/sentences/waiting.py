@@ -571,6 +571,15 @@ def quota_with_a_borrowing_limit():
 
 
 @case
+def quota_that_the_limit_of_a_cohort_stops():
+    queues = queued.make_queues(*(queued.make_queue(name, 4, cohort="team") for name in "aq"))
+    queues.set_cohort(queued.make_cohort("team", 4, "org", borrowing=4))
+    queues.set_cohort(queued.make_cohort("org", 32))
+    taker = queued.make_workload("ns/job-taker-1", queue="a", gpu=6, owner="Job ns/taker")
+    return _waits(queued.make_state(2, 2), queues, taker, _job("train"), _job("eval", created=1.0, gpu=8))
+
+
+@case
 def more_than_the_queue_may_ever_use():
     return _waits(*_queue(), _job("train", 2))
 
@@ -660,12 +669,21 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
     yield "room that comes free bit by bit for several", messages.behind_successors([job, other, job, other])
     yield "zones that are promised", messages.beside_promised_zones()
     yield "one that has nobody evicted", messages.following(messages.behind_in_room([job]))
+    yield (
+        "one that leaves those alone who had it evicted",
+        messages.leaving_alone(messages.behind_in_room([job]), [other]),
+    )
+    yield (
+        "one that leaves several alone who had it evicted",
+        messages.leaving_alone(messages.behind_in_room([job]), [other, job]),
+    )
     yield "several that go, one of them in part", messages.preempting(queues, Plan(victims, ()))
     yield "slices that go", messages.losing([("b1", "r1")], messages.preempted(job, "q", Reason.IN_CLUSTER_QUEUE))
     yield "claims that keep their devices", messages.deallocating(["gpus"])
     yield "claims that keep their devices, several", messages.deallocating(["a", "b", "c", "d"])
     for reason in (Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING, Reason.OUTSIDE_QUEUES):
         yield f"one that has to go by {reason}", messages.preempted(job, "q", reason)
+    yield "one that has to go for a cohort", messages.preempted(job, "q", Reason.RECLAIMED, "research")
     yield "one that was admitted in part", messages.admitted("q", {"main": 1}, ["tas"], partly=True)
     yield "one of two pod sets", messages.admitted("q", {"leader": 1, "workers": 4}, ["tas"], partly=False)
 

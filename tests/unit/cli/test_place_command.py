@@ -296,6 +296,23 @@ def test_quota_counts_too(tmp_path):
     assert answer["reason"] == "NoQueue"
 
 
+def test_what_names_no_queue_gets_the_one_called_default(tmp_path):
+    default = {**QUEUES[1], "metadata": {"name": "default", "namespace": "team"}}
+    cluster = [*QUEUES, default, cluster_queue(8)]
+    told = 'names no queue: it gets LocalQueue "default" of namespace team'
+    for body in (job("train", 2, 4), of_pods("Deployment", "web", 2, 4, request={})):
+        (answer,) = ask(tmp_path, body, cluster=cluster)
+        assert (answer["state"], answer["queue"]) == ("Placed", "default")
+        assert [told in text for text in answer["warnings"]] == [True]
+    named = job("train", 2, 4, labels={f"{DOMAIN}/queue-name": "lq"})
+    (answer,) = ask(tmp_path, named, cluster=cluster)
+    assert (answer["queue"], answer["warnings"]) == ("lq", [])
+    owned = job("train", 2, 4)
+    owned["metadata"]["ownerReferences"] = [{"kind": "JobSet", "controller": True}]
+    (answer,) = ask(tmp_path, owned, cluster=cluster)
+    assert not answer.get("queue")
+
+
 def test_victims_are_named(tmp_path):
     owner_job, workload, *pods = running("low", ["r1h1", "r1h2"], 8, priority=1)
     owner_job["metadata"]["labels"] = {f"{DOMAIN}/queue-name": "lq"}

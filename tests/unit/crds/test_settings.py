@@ -5,7 +5,8 @@ from crds.settings import Settings, SettingsError, from_mapping, load, load_good
 from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 from engine.preemption.model import ChoiceRules, Landing, Strategy
-from ungater.cache.rules import device_resources, victim_rules
+from queueing.model import UseRules
+from ungater.cache.rules import device_resources, queue_rules, victim_rules
 
 
 def test_defaults_are_valid_and_give_the_keys():
@@ -68,6 +69,13 @@ def mapped(*names, classes=("gpu.example.com",), **more):
         ({"alignmentOverPacking": "Racks"}, {}, ("alignmentOverPacking", "UsedDomains", "Racks")),
         ({}, {"TOPOGATE_DEVICE_ANNOTATIONS": "["}, ("TOPOGATE_DEVICE_ANNOTATIONS", "deviceAnnotations")),
         ({"deviceClassMappings": [{"name": "gpus"}]}, {}, ("deviceClassMappings", "is missing")),
+        ({"fairUseHalfLifeSeconds": 0}, {}, ("fairUseHalfLifeSeconds", "more than 0")),
+        ({"fairUseHalfLifeSeconds": "inf"}, {}, ("fairUseHalfLifeSeconds", "31536000")),
+        ({"fairUseSamplingSeconds": -1}, {}, ("fairUseSamplingSeconds", "more than 0")),
+        ({"fairUseResourceWeights": {"cpu": -1}}, {}, ("fairUseResourceWeights.cpu", "at least 0")),
+        ({"fairUseResourceWeights": {"cpu": "nan"}}, {}, ("fairUseResourceWeights.cpu", "a number")),
+        ({"fairUseResourceWeights": {"c p u": 1}}, {}, ("fairUseResourceWeights", "the name of a resource")),
+        ({"fairUseResourceWeights": [1]}, {}, ("fairUseResourceWeights", "`key: value` lines")),
         (mapped("cpu"), {}, ("deviceClassMappings", "nodes have themselves", "cpu")),
         (mapped("hugepages-2Mi"), {}, ("deviceClassMappings", "hugepages-2Mi")),
         (mapped("a/b/c"), {}, ("deviceClassMappings", "a/b/c")),
@@ -231,3 +239,18 @@ def test_what_is_wrong_is_told_without_words_of_python(text, said):
     with pytest.raises(SettingsError) as refused:
         parse(text, source="f.yaml")
     assert str(refused.value) == f"f.yaml: {said}"
+
+
+def test_how_use_over_time_is_counted():
+    assert queue_rules(Settings()).use is None
+    env = {"TOPOGATE_FAIR_USE_HALF_LIFE_SECONDS": "600", "TOPOGATE_FAIR_USE_RESOURCE_WEIGHTS": "{cpu: 0.5, memory: 1}"}
+    found = queue_rules(load(env=env)).use
+    assert found == UseRules(half_life=600.0, sampling=None, weights={"cpu": 0.5, "memory": 1.0})
+    assert found is not None
+    weights = [
+        found.weight_of(one) for one in ("cpu", "memory", "nvidia.com/gpu", "hugepages-2Mi", "ephemeral-storage")
+    ]
+    assert weights == [0.5, 1.0, 1.0, 0.0, 0.0], "bytes drown all else, unless somebody wants it"
+    assert queue_rules(from_mapping({"fairUseHalfLifeSeconds": 600, "fairUseSamplingSeconds": 300})).use == UseRules(
+        half_life=600.0, sampling=300.0
+    )

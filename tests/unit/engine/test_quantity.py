@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.quantity import format_quantity, parse, readable
+from engine.quantity import LARGEST, format_part, format_quantity, parse, parse_part, readable
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,30 @@ def test_what_is_formatted_parses_back(text):
 )
 def test_people_read_rounded_amounts_in_a_unit_that_keeps_them_short(resource, text, shown):
     assert readable(resource, text) == shown
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("nvidia.com/gpu", 4.242640687119285, "4.242640687"),
+        ("nvidia.com/gpu", 4.0, "4"),
+        ("nvidia.com/gpu", 0.0, "0"),
+        ("cpu", 1500.25, "1.50025"),
+        ("memory", 2.0**36 + 0.5, "68719476736"),
+    ],
+)
+def test_what_was_used_over_time_has_nine_digits_behind_the_point(resource, amount, text):
+    assert format_part(resource, amount) == text
+    assert parse_part(resource, text) == pytest.approx(amount, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"), [("2343145750n", 2.34314575), ("-1", 0.0), ("1e400", float(LARGEST)), ("1.5Ki", 1536.0)]
+)
+def test_what_kueue_writes_of_use_can_be_read_and_nothing_is_out_of_bounds(text, amount):
+    assert parse_part("nvidia.com/gpu", text) == pytest.approx(amount)
+
+
+def test_what_is_no_amount_of_use_is_named():
+    with pytest.raises(ValueError, match="cpu: 'much' is not a quantity"):
+        parse_part("cpu", "much")

@@ -14,6 +14,7 @@ from support.readers import unread, unused_names, unwritten, uses
 from crds import constants
 from crds.generate import KINDS, schema
 from crds.kinds.cluster_queue import ClusterQueue
+from crds.kinds.cohort import Cohort
 from crds.kinds.local_queue import LocalQueue
 from crds.kinds.resource_flavor import ResourceFlavor
 from crds.kinds.workload import Workload
@@ -26,7 +27,12 @@ PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
     *("manifests", "web"),
 )
-READ_AS = {ResourceFlavor: objects.ResourceFlavor, ClusterQueue: queues.ClusterQueue, LocalQueue: queues.LocalQueue}
+READ_AS = {
+    ResourceFlavor: objects.ResourceFlavor,
+    Cohort: queues.Cohort,
+    ClusterQueue: queues.ClusterQueue,
+    LocalQueue: queues.LocalQueue,
+}
 CLASSES = (WorkloadPriorityClass,)  # whose fields stand beside the metadata
 FOR_PEOPLE = ["description"]  # in words, which decide nothing
 HANDED_ON = (objects.Toleration,)  # into pod templates

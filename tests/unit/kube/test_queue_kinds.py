@@ -7,7 +7,7 @@ from engine.model import Taint, Toleration
 from engine.preemption.model import Strategy
 from kube import queues
 from kube.objects import ResourceFlavor
-from queueing.model import NonPreemptible, Preemption, Quota, Reclaim, Stop, Within
+from queueing.model import Cohort, NonPreemptible, Preemption, Quota, Reclaim, Stop, Within
 
 
 def read(body, kind):
@@ -55,6 +55,7 @@ def test_every_rule_is_taken_over():
             },
             stopPolicy="HoldAndDrain",
             fairSharing={"weight": "500m"},
+            admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},
         )
     )
     assert (found.strict, found.borrow_first, found.preempt_first) == (True, False, True)
@@ -67,7 +68,13 @@ def test_every_rule_is_taken_over():
         strategy=Strategy.INCREMENTAL_MINIMAL,
         alpha=0.25,
     )
-    assert (found.stop, found.weight) == (Stop.DRAIN, 500)
+    assert (found.stop, found.weight, found.by_use) == (Stop.DRAIN, 500, True)
+
+
+@pytest.mark.parametrize("mode", ["NoAdmissionFairSharing", "", "Unknown"])
+def test_only_one_mode_of_an_admission_scope_has_local_queues_take_turns_by_use(mode):
+    assert not queues.cluster_queue(cluster_queue(admissionScope={"admissionMode": mode})).by_use
+    assert not queues.cluster_queue(cluster_queue(admissionScope=None)).by_use
 
 
 def test_a_quantity_that_is_none_is_named():
@@ -83,6 +90,15 @@ def test_a_local_queue_knows_its_namespace_and_whether_it_is_stopped():
     wire = {"metadata": {"namespace": "ns", "name": "lq"}, "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}
     found = queues.local_queue(read(wire, queues.LocalQueue))
     assert (found.namespace, found.name, found.cluster_queue, found.stop) == ("ns", "lq", "cq", Stop.HOLD)
+    assert (found.weight, found.part) == (1000, "ns/lq")
+
+
+def test_the_weight_of_a_local_queue_is_in_thousandths():
+    wire = {"metadata": {"namespace": "ns", "name": "lq"}, "spec": {"fairSharing": {"weight": "1500m"}}}
+    assert queues.local_queue(read(wire, queues.LocalQueue)).weight == 1500
+    wire["spec"]["fairSharing"]["weight"] = "much"
+    with pytest.raises(ValueError, match=r"^spec.fairSharing.weight: 'much' is not a quantity"):
+        queues.local_queue(read(wire, queues.LocalQueue))
 
 
 def test_a_flavor_with_a_topology_is_the_engines():
@@ -102,3 +118,16 @@ def test_checks_are_needed_by_the_flavors_they_name():
     assert queues.checks(wire, {"f"}) == ("all",)
     assert queues.checks(wire, {"f", "s"}) == ("all", "spot")
     assert queues.checks(cluster_queue(), {"f"}) == ()
+
+
+def test_a_cohort_is_taken_over_with_its_place_quota_and_weight():
+    quota = {"name": "cpu", "nominalQuota": "4", "borrowingLimit": 6, "lendingLimit": "10"}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}
+    spec = {"parentName": "org", "resourceGroups": [group], "fairSharing": {"weight": "2500m"}}
+    found = queues.cohort(read({"metadata": {"name": "research"}, "spec": spec}, queues.Cohort))
+    assert (found.name, found.parent, found.weight) == ("research", "org", 2500)
+    assert found.groups[0].flavors[0].resources == {"cpu": Quota(nominal=4000, borrowing=6000, lending=10_000)}
+
+
+def test_a_cohort_that_says_nothing_is_a_root_of_weight_one():
+    assert queues.cohort(read({"metadata": {"name": "org"}}, queues.Cohort)) == Cohort(name="org")

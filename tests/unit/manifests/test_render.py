@@ -6,6 +6,8 @@ import yaml
 from agent import copies
 from crds.constants import DEFAULT_DOMAIN, GPU_LINK, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT
+from crds.kinds.cohort import Cohort
+from crds.owner_templates import OWNERS, annotations_for_pods, labels_for_pods
 from crds.request import WISHES
 from crds.settings import Settings, from_mapping
 from kube.connection.config import SERVICE_ACCOUNT
@@ -103,18 +105,58 @@ def test_the_agent_has_a_namespace_of_its_own():
 
 
 def test_every_policy_is_bound_and_denies():
-    options = InstallOptions(agent=True)
+    options = InstallOptions(agent=True, default_hint=True)
     policies = {obj["metadata"]["name"]: obj for obj in of_kind("ValidatingAdmissionPolicy", options)}
     bindings = {obj["spec"]["policyName"]: obj for obj in of_kind("ValidatingAdmissionPolicyBinding", options)}
     assert policies.keys() == bindings.keys()
-    warns = policies.pop("topogate-hints")
-    assert (warns["spec"]["failurePolicy"], bindings.pop("topogate-hints")["spec"]["validationActions"]) == (
-        "Ignore",
-        ["Warn"],
-    )
+    for name in ("topogate-hints", "topogate-unread", "topogate-default-hint"):
+        warns = policies.pop(name)["spec"]["failurePolicy"], bindings.pop(name)["spec"]["validationActions"]
+        assert warns == ("Ignore", ["Warn"])
     assert {policy["spec"]["failurePolicy"] for policy in policies.values()} == {"Fail"}
     assert all(binding["spec"]["validationActions"] == ["Deny"] for binding in bindings.values())
     assert not any("paramKind" in policy["spec"] for policy in policies.values())  # stale after they were made anew
+
+
+def test_the_kinds_that_hand_down_their_labels_are_the_same_everywhere():
+    """The table of the code, the rules of the webhook, and those that the warnings pass over."""
+    table = {(one.group, one.version, one.plural) for one in OWNERS}
+    (configuration,) = of_kind("MutatingWebhookConfiguration")
+    (webhook,) = [one for one in configuration["webhooks"] if one["name"] == "owner.topogate.dev"]
+    rules = [
+        (group, version, plural)
+        for rule in webhook["rules"]
+        for group in rule["apiGroups"]
+        for version in rule["apiVersions"]
+        for plural in rule["resources"]
+    ]
+    assert table <= set(rules)
+    assert {(group, plural) for group, _, plural in rules} == {(group, plural) for group, _, plural in table}
+    text = yaml.safe_dump(named("ValidatingAdmissionPolicy", "topogate-unread"), width=10_000)
+    assert all(f"{one.group}/{one.kind}" in text for one in OWNERS if one.group != "apps")
+    hints = yaml.safe_dump(named("ValidatingAdmissionPolicy", "topogate-hints"), width=10_000)
+    assert all(one.plural in hints for one in OWNERS)
+    conditions = " ".join(one["expression"] for one in webhook["matchConditions"])
+    for key in (*labels_for_pods(OWNERS[0], Keys()), *annotations_for_pods(Keys())):
+        assert conditions.count(f"'{key}'") == 2, key
+
+
+def test_the_queue_called_default_is_put_in_where_the_api_server_takes_the_policy():
+    assert not of_kind("MutatingAdmissionPolicy")
+    options = InstallOptions(default_queue=True, default_hint=True, domain="example.com")
+    (policy,), (binding,) = (of_kind(f"MutatingAdmissionPolicy{end}", options) for end in ("", "Binding"))
+    assert (policy["spec"]["failurePolicy"], policy["spec"]["paramKind"]["kind"]) == ("Ignore", "LocalQueue")
+    assert binding["spec"]["paramRef"] == {"name": "default", "parameterNotFoundAction": "Allow"}
+    text = yaml.safe_dump(policy, width=10_000)
+    assert "'example.com/queue-name'" in text
+    assert "kueue.x-k8s.io/queue-name" not in text
+    # The warning where it is not taken has the same conditions, and all kinds that can be queued are among them.
+    hint = named("ValidatingAdmissionPolicy", "topogate-default-hint", options)
+    for part in ("matchConditions", "matchConstraints", "paramKind"):
+        assert hint["spec"][part] == policy["spec"][part]
+    rules = policy["spec"]["matchConstraints"]["resourceRules"]
+    taken = {plural for rule in rules for plural in rule["resources"]}
+    assert taken == {"pods", "jobs", "jobsets", *(one.plural for one in OWNERS if one.queues)}
+    assert all(f"'{one.group}/{one.kind}'" in text for one in OWNERS)
 
 
 def test_the_policy_names_the_device_annotations_of_the_settings():
@@ -251,7 +293,7 @@ def test_samples_ask_for_levels_of_the_sample_flavor_by_their_names():
     flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())
     topology = flavor["spec"]["topology"]
     assert sorted(topology["names"].values()) == sorted(topology["levels"])
-    names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml", "queues.yaml"}
+    names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml", "queues.yaml", "cohorts.yaml"}
     assert {"required.yaml", "preferred.yaml", "unconstrained.yaml", "indexed.yaml"} <= names
     for name in names:
         job = yaml.safe_load((MANIFESTS / "samples" / name).read_text())
@@ -259,6 +301,17 @@ def test_samples_ask_for_levels_of_the_sample_flavor_by_their_names():
             value for key, value in job["spec"]["template"]["metadata"]["annotations"].items() if key in Keys().requests
         ]
         assert value in (*topology["names"], "true")
+
+
+def test_sample_cohorts_are_one_tree_with_quota_of_the_sample_flavor():
+    flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())["metadata"]["name"]
+    made = list(yaml.safe_load_all((MANIFESTS / "samples" / "cohorts.yaml").read_text()))
+    parents = {one["metadata"]["name"]: one["spec"].get("parentName") for one in made}
+    assert parents == {"org": None, "research": "org", "product": "org"}
+    for group in (group for one in made for group in one["spec"].get("resourceGroups", ())):
+        assert [one["name"] for one in group["flavors"]] == [flavor]
+    # The API server's own schema is asked in tests/integration/test_crds.py; the models say the same of types.
+    assert [Cohort.from_wire(one).to_wire() for one in made] == made
 
 
 def test_sample_queues_have_quota_of_the_sample_flavor_and_serve_the_sample_jobs():

@@ -15,10 +15,11 @@ from queueing.model import (
     ResourceGroup,
     Rules,
     Stop,
+    UseRules,
 )
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.held import Held
-from queueing.status import INFINITE_SHARE, body, standings
+from queueing.status import INFINITE_SHARE, NO_EFFECT, body, standings
 
 
 def standing(queues, name="q", state=None, **more):
@@ -132,6 +133,9 @@ def test_shares_where_fair_sharing_is_on():
     submit(queues, make_workload("more"))
     run(state, queues)
     assert body(standing(queues))["fairSharing"] == {"weightedShare": 1000}, "half of what is lent, at half a weight"
+    queues.set_cluster_queue(make_queue("lender", 15, cohort="x"))
+    # 8 of 23, doubled: 695.65. Up, as Kueue's roundedWeightedShare (0.19.2).
+    assert body(standing(queues))["fairSharing"] == {"weightedShare": 696}
 
 
 def activity(queue, *, flavors=("tas",), local=None):
@@ -185,3 +189,11 @@ def test_a_local_queue_whose_cluster_queue_is_missing_or_does_not_serve_it():
     assert cluster[0]
     text = "the namespaceSelector of ClusterQueue q does not select namespace ns"
     assert local == (False, Reason.NAMESPACE_NOT_SELECTED, text)
+
+
+def test_a_scope_without_a_half_life_is_told_where_the_queue_is_active():
+    scoped = make_queue("q", by_use=True)
+    assert standing(make_queues(scoped)).message == f"can admit workloads; {NO_EFFECT}"
+    assert standing(make_queues(make_queue("q", by_use=True, stop=Stop.HOLD))).message.endswith("nothing is admitted")
+    rules = Rules(use=UseRules(half_life=600.0))
+    assert standing(make_queues(scoped, rules=rules)).message == "can admit workloads"

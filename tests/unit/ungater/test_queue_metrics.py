@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from support.queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
+from support.queue_factories import GPU, make_cohort, make_queue, make_queues, make_state, make_workload, run, submit
 
-from queueing.model import LocalQueue, Rules
+from queueing.model import LocalQueue, Rules, UseRules
 from queueing.status import standings
 from ungater.metrics import ControllerMetrics
 from ungater.queue_metrics import IDLE_SECONDS, MOST
@@ -60,6 +60,76 @@ def test_quota_use_and_what_is_borrowed_are_told_by_cluster_queue_flavor_and_res
         assert ungater.value("cluster_queue_workloads", cluster_queue="q", state=state) == many
         assert ungater.value("local_queue_workloads", state=state, **LOCAL) == many
     assert ungater.value("local_queue_used", **LOCAL, **Q) == 16
+
+
+def tree(**rules):
+    """q and r below team, and team below org, which has 4 of its own; other has no cohort."""
+    queues = make_queue("q", 4, cohort="team", lending=2), make_queue("r", 4, cohort="team"), make_queue("other", 4)
+    ungater = Ungater(*queues, rules=Rules(**rules))
+    ungater.queues.set_cohort(make_cohort("org", 4))
+    ungater.queues.set_cohort(make_cohort("team", 0, "org"))
+    return ungater
+
+
+def test_quota_and_use_of_cohorts_are_told_over_all_that_is_below_them():
+    ungater = tree()
+    ungater.admit(make_workload("a", "r", gpu=8), make_workload("b", gpu=2))
+    ungater.look(0.0)
+    told = {
+        (cohort, name): ungater.value(f"cohort_{name}", cohort=cohort, **Q)
+        for cohort in ("org", "team")
+        for name in ("nominal_quota", "subtree_quota", "used", "borrowed")
+    }
+    assert told == {
+        # q lends 2 of its 4, and uses no more than the 2 that it keeps.
+        ("team", "nominal_quota"): 0,
+        ("team", "subtree_quota"): 6,
+        ("team", "used"): 10,
+        ("team", "borrowed"): 2,
+        ("org", "nominal_quota"): 4,
+        ("org", "subtree_quota"): 10,
+        ("org", "used"): 10,
+        ("org", "borrowed"): 0,
+    }
+    assert ungater.series("cohort_weighted_share") == {}
+
+
+def test_where_in_their_trees_queues_and_cohorts_are():
+    ungater = tree()
+    ungater.queues.set_cluster_queue(make_queue("flat", 4, cohort="nobody-made"))
+    ungater.look(0.0)
+    assert ungater.series("cohort_info") == {("org", "", ""): 1, ("team", "org", "org"): 1, ("nobody-made", "", ""): 1}
+    assert ungater.series("cluster_queue_info") == {
+        ("q", "team", "org"): 1,
+        ("r", "team", "org"): 1,
+        ("other", "", ""): 1,
+        ("flat", "nobody-made", "nobody-made"): 1,
+    }
+
+
+def test_shares_of_cohorts_where_sharing_is_fair():
+    ungater = tree(fair=True)
+    ungater.admit(make_workload("a", "r", gpu=8))
+    ungater.look(0.0)
+    assert ungater.series("cohort_weighted_share") == {("team",): 200}, "2 of the 10 that org may use"
+    ungater.queues.set_cohort(make_cohort("team", 0, "org", weight=0))
+    ungater.look(1.0)
+    assert ungater.series("cohort_weighted_share") == {("team",): math.inf}
+
+
+def test_cohorts_of_a_circle_are_told_until_it_is_mended_or_somebody_else_leads():
+    ungater = tree()
+    ungater.look(0.0)
+    assert ungater.series("cohort_cycle") == {}
+    ungater.queues.set_cohort(make_cohort("org", 4, "team"))
+    ungater.look(1.0)
+    assert ungater.series("cohort_cycle") == {("org",): 1, ("team",): 1}
+    ungater.queues.set_cohort(make_cohort("org", 4))
+    ungater.look(2.0)
+    assert ungater.series("cohort_cycle") == {}
+    ungater.metrics.queues.end_leading()
+    for name in ("cohort_used", "cohort_info", "cluster_queue_info"):
+        assert ungater.series(name) == {}
 
 
 def test_a_queue_of_weight_0_that_borrows_has_an_infinite_share():
@@ -160,3 +230,28 @@ def test_the_wait_is_told_by_cluster_queue_until_that_is_no_more():
     ungater.queues.remove_cluster_queue("q")
     ungater.look(0.0)
     assert ungater.value("cluster_queue_wait_seconds_sum", cluster_queue="q") is None
+
+
+def test_the_score_of_each_local_queue_that_shares_over_time_is_told_and_of_no_other():
+    ungater = Ungater(make_queue("q", by_use=True), make_queue("r"), rules=Rules(use=UseRules(half_life=600.0)))
+    ungater.queues.set_local_queue(LocalQueue(namespace="ns", name="none", cluster_queue="q", weight=0))
+    ungater.admit(make_workload("w"), make_workload("x", "r"))
+    ungater.look(0.0)
+    assert ungater.series("local_queue_fair_use") == {
+        ("q", "ns", "q"): pytest.approx(8 * (1 - 0.5**0.5), abs=1e-6),
+        ("q", "ns", "none"): math.inf,
+    }
+    ungater.metrics.queues.end_leading()
+    assert ungater.series("local_queue_fair_use") == {}
+
+
+def test_local_queues_without_a_series_of_their_own_share_the_least_score():
+    ungater = Ungater(make_queue("q", by_use=True), rules=Rules(use=UseRules(half_life=600.0)))
+    for number in range(MOST + 2):
+        ungater.queues.set_local_queue(LocalQueue(namespace="ns", name=f"l{number}", cluster_queue="q"))
+    for number in (MOST, MOST + 1):
+        ungater.queues.use.restore_use(f"ns/l{number}", {GPU: float(number)}, 0.0)
+    ungater.look(0.0)
+    found = ungater.series("local_queue_fair_use")
+    assert len(found) == MOST + 1
+    assert found["q", "ns", "other"] < MOST

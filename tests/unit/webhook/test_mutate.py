@@ -872,3 +872,15 @@ def test_a_name_that_no_flavor_gives_is_refused_with_the_names_that_there_are():
 def test_what_is_warned_of_a_level_is_warned_of_its_name():
     warnings = decide_job(make_job({REQUIRE: "node"}, parallelism=4), NAMED).warnings
     assert any("must fit on a single node" in text for text in warnings)
+
+
+def test_a_group_that_an_annotation_names_is_known_and_has_the_name_of_an_object():
+    keys = Keys()
+    named = {REQUIRE: RACK, keys.pod_group: "ring.a", keys.pod_group_total: "2"}
+    assert decide_pod(make_pod(named)).warnings == ()
+    assert keys.pod_group in decide_pod(make_pod({REQUIRE: RACK, keys.pod_group_total: "2"})).warnings[0]
+    for name in ("a/b", "Ring", "x" * 254):
+        text = refusal(decide_pod(make_pod({**named, keys.pod_group: name})))
+        assert text.startswith(
+            f'metadata.annotations[{keys.pod_group}]: Invalid value: "{name[:253]}": expected the name'
+        )

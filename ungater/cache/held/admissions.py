@@ -139,7 +139,7 @@ class Admissions:
             entry, self._pod_sets.wish(entry), self._pod_sets.priority_of_entry(entry)
         )
         # Held before its pods are charged: a pod claims a slot, and without one it would count beside it.
-        self._reservations.restore_admission(entry, admission, workload)
+        self._reservations.restore_admission(entry, admission, workload, starting=not self._core.live)
         entry.shrink(None)
         for pod in entry.pods.values():
             self._charges.charge_pod(pod)
@@ -165,6 +165,10 @@ class Admissions:
                 self._charges.charge_pod(pod)
             self._left_pods.pay(pod, entry)
         self._left_pods.judge(entry)
+
+    def count_as_admitted(self, entry: WorkloadEntry) -> None:
+        """Its Workload says that it is admitted: where use is sampled, it counts from here on."""
+        self._reservations.begin_use(entry)
 
     def release_job(self, entry: WorkloadEntry) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
@@ -206,6 +210,7 @@ class Admissions:
         if ReservationKey.for_growth(entry.key) not in self._queues.entries:
             return
         victims = self._reservations.victims_of(entry.key)
+        self._reservations.pass_time()
         self._queues.end_growth(self._state, entry.key)
         self._core.queue_inadmissible(())
         self.stand_down(victims)

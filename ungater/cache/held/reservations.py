@@ -21,13 +21,14 @@ from queueing import messages, model
 from queueing.cycle.elastic import hold_elsewhere
 from queueing.cycle.growth import hold_growth
 from queueing.model import OutsidePod
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from queueing.preemption.cohort_reach import owed_cohort
+from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
 from queueing.queues.queues import Queues
 from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules
-from ungater.model.conditions import QUOTA_RESERVED, moment
+from ungater.model.conditions import QUOTA_RESERVED, moment, true_since
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
@@ -163,16 +164,25 @@ class Reservations:
 
     def eviction_message(self, preemptor: HolderKey, victim: HolderKey) -> Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
-        entry, other, quotas = self.queues.entries[preemptor], self.queues.entry_of_unit(victim), self.queues.quotas
-        ours = entry.queue
-        borrows = entry.grant is not None and any(quotas.overuse_of_queue(ours, key) > 0 for key in entry.grant.amounts)
-        detail = Reason.RECLAIMED_WHILE_BORROWING if borrows else Reason.RECLAIMED
+        entry, other = self.queues.entries[preemptor], self.queues.entry_of_unit(victim)
+        ours, cohort = entry.queue, ""
+        detail = Reason.RECLAIMED
+        if self._borrows(entry):
+            detail = Reason.RECLAIMED_WHILE_BORROWING
+            if owed := owed_cohort(self.queues.quotas, entry, other.queue):
+                detail, cohort = Reason.RECLAIMED, owed
         # Later rules win: a plan does not store by which rule each
         # victim goes, so it is worked out from the queues as they are.
-        detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
+        detail = Reason.FAIR_SHARING if self.queues.rules.fair and self._borrows(entry) else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
-        return Evict(Reason.PREEMPTED, messages.preempted(self.queues.title_of(preemptor), ours, detail), detail)
+        text = messages.preempted(self.queues.title_of(preemptor), ours, detail, cohort)
+        return Evict(Reason.PREEMPTED, text, detail)
+
+    def _borrows(self, entry: Entry) -> bool:
+        """Whether the queue of one that is nominated uses more than its nominal quota of what it is to get."""
+        overuse = self.queues.quotas.overuse_of_queue
+        return entry.grant is not None and any(overuse(entry.queue, key) > 0 for key in entry.grant.amounts)
 
     def awaited(self, victim: HolderKey) -> Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
@@ -186,7 +196,13 @@ class Reservations:
     def reclaimed(self, victim: HolderKey) -> bool:
         """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
-        return preemptor is not None and self.eviction_message(preemptor, victim).detail is Reason.RECLAIMED
+        if preemptor is None or self.takes_for_cohort(victim):
+            return False
+        return self.eviction_message(preemptor, victim).detail is Reason.RECLAIMED
+
+    def takes_for_cohort(self, victim: HolderKey) -> bool:
+        """Whether who waits for one to be gone borrows: then a cohort takes its quota back, and budgets count."""
+        return any(self._borrows(self.queues.entries[one]) for one in self.preemptors_of(victim))
 
     def losing(self, key: HolderKey) -> Losing | None:
         """The domains in which an admitted workload loses its slices, and why; None where it loses none."""
@@ -210,13 +226,26 @@ class Reservations:
         self.queues.quotas.mark_leaving(entry.key, leaving=False)
         self.queues.holders.evicting.pop(entry.key, None)
 
+    # --- use over time ---------------------------------------------------------------------------------------------
+
+    def pass_time(self) -> None:
+        """Whatever is held or given back next, is so from now on."""
+        self.queues.pass_time(self._clock())
+
+    def begin_use(self, entry: WorkloadEntry) -> None:
+        """Its Workload says that it is admitted, which may be long after quota was reserved, where checks are slow."""
+        self.queues.settle_use(entry.key, self._clock())
+
     # --- holding ---------------------------------------------------------------------------------------------------
 
-    def restore_admission(self, entry: WorkloadEntry, admission: Admission, workload: model.Workload) -> None:
-        """Hold exactly what the API server says that is admitted."""
-        queues = self.queues
+    def restore_admission(
+        self, entry: WorkloadEntry, admission: Admission, workload: model.Workload, *, starting: bool
+    ) -> None:
+        """Hold exactly what the API server says that is admitted; ``starting``: at the start of a controller."""
+        now = self._clock()
+        since = (_holds_since(entry) or now) if starting else None
         grant = self.grant_of(entry, admission)
-        queues.restore_workload(self.state, workload, grant, self._clock())
+        self.queues.restore_workload(self.state, workload, grant, now, since=since)
         self._keep_packed(entry, admission, grant)
 
     def nominate(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
@@ -256,6 +285,7 @@ class Reservations:
 
     def admit_reserved(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """What was decided is stored; not of a pod set that its job has no more (a role), which is held for nobody."""
+        self.pass_time()
         self.moving.pop(entry.key, None)
         # Held as stored, or it would be held for nobody until a restart.
         if any(admission.pod_set_named(name) is None for name in grant.counts):
@@ -299,6 +329,7 @@ class Reservations:
 
     def forget_assumed(self, entry: WorkloadEntry, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
+        self.pass_time()
         # Its job went while the write was on its way; nothing but the engine may still hold something.
         if entry.key not in self.queues.entries:
             self.state.release_workload(entry.key)
@@ -327,6 +358,7 @@ class Reservations:
     def _forget_workload(self, entry: WorkloadEntry) -> bool:
         queued = self.queues.entries.get(entry.key)
         held = queued is not None and queued.phase in HOLDING
+        self.pass_time()
         self.queues.remove_workload(self.state, entry.key)
         return held
 
@@ -386,3 +418,8 @@ def _waits_since(entry: WorkloadEntry) -> float | None:
     """Since when it is stored that a job waits: a restart makes nobody wait for its claim from the start."""
     found = condition(entry.observed.conditions, QUOTA_RESERVED) if entry.observed is not None else None
     return moment(found.last_transition_time) if found is not None and found.status == "False" else None
+
+
+def _holds_since(entry: WorkloadEntry) -> float | None:
+    """Since when a job holds quota, as it is stored; None where it is not."""
+    return true_since(entry.observed.conditions, QUOTA_RESERVED) if entry.observed is not None else None

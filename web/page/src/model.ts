@@ -92,7 +92,7 @@ export function holderOf(row: unknown[]): Holder {
 /** So many workloads have each a look of their own: colours, and for each of these so many textures. */
 export const COLOURS = 10, LOOKS = 60;
 /** Reasons that only a person can do something about: nothing that ends or comes makes such a Job fit. */
-export const NEVER = new Set(["NeverFits", "ZonesUnknown", "ExceedsQuota", "NoQuota", "NoFlavor", "NoNodes", "NoQueue", "QueueRequired", "NamespaceNotSelected", "InvalidRequest", "TooLarge", "UnknownLevel", "ContradictingRequests", "UnknownPriorityClass", "UnsupportedConstraint"]);
+export const NEVER = new Set(["NeverFits", "ZonesUnknown", "ExceedsQuota", "CohortCycle", "NoQuota", "NoFlavor", "NoNodes", "NoQueue", "QueueRequired", "NamespaceNotSelected", "InvalidRequest", "TooLarge", "UnknownLevel", "ContradictingRequests", "UnknownPriorityClass", "UnsupportedConstraint"]);
 
 export function stuck(one: Holder): boolean {
   return one.state === "waiting" && NEVER.has(one.reason);

@@ -61,7 +61,7 @@ interface Explained {
     cohort: string;
     position: number | null;
     waiting: number;
-    options: { flavors: string[]; borrows: boolean; quotas: { flavor: string; resource: string; wanted: string; free: string; lacking: string; used: string; nominal: string; most: string; never: boolean }[] }[];
+    options: { flavors: string[]; lender: string; level: number; quotas: { flavor: string; resource: string; wanted: string; free: string; lacking: string; used: string; nominal: string; most: string; never: boolean }[] }[];
     no_option: string;
     victims: { workload: string; priority: number | null; gone: boolean }[];
     history: string[];
@@ -303,7 +303,7 @@ function Quotas({ options }: { options: NonNullable<Explained["queue"]>["options
       <tbody>
         {options.flatMap((option, at) => option.quotas.map((one) => (
           <tr key={`${at}${one.flavor}${one.resource}`}>
-            <td>{one.flavor}</td><td>{one.resource}</td><td class="n">{one.wanted}</td><td class="n">{one.free}</td>
+            <td>{one.flavor}{option.lender && <span class="dim">, borrowing from cohort {option.lender}</span>}</td><td>{one.resource}</td><td class="n">{one.wanted}</td><td class="n">{one.free}</td>
             <td class="n">{one.lacking === "0" ? "" : <b>{one.lacking}{one.never && " (never)"}</b>}</td>
           </tr>
         )))}

@@ -6,9 +6,12 @@ from support.queue_objects import cluster, local, quota, read
 from cli.doctor.queues import findings
 
 
-def said(cluster_queues, local_queues=()):
+def said(cluster_queues, local_queues=(), *, defaults=True):
     reading = read(cluster_queues, local_queues, ())
-    return [(str(one.weight), one.about, one.message, one.mend) for one in findings(reading.queues, {"tas"})]
+    return [
+        (str(one.weight), one.about, one.message, one.mend)
+        for one in findings(reading.queues, {"tas"}, defaults=defaults)
+    ]
 
 
 def test_nothing_is_said_of_queues_that_admit():
@@ -57,3 +60,22 @@ def test_a_namespace_that_its_cluster_queue_does_not_select():
     assert (weight, about) == ("error", "LocalQueue team/a")
     assert "does not select namespace team" in message
     assert mend == "kubectl edit clusterqueue gpu: have spec.namespaceSelector select team"
+
+
+def test_a_scope_that_the_settings_give_no_half_life_is_a_warning():
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    ((weight, about, message, mend),) = said([cluster("gpu", admissionScope=scope)], [local("a", "gpu")])
+    assert (weight, about) == ("warning", "ClusterQueue gpu")
+    assert message.endswith(
+        "the admissionScope of the ClusterQueue has no effect: the setting fairUseHalfLifeSeconds is not set"
+    )
+    assert mend == "set fairUseHalfLifeSeconds in ConfigMap topogate-config, as 86400 (a day)"
+
+
+def test_a_queue_called_default_is_told_where_the_api_server_puts_nothing_into_it():
+    queues = [cluster("gpu")], [local("default", "gpu"), local("a", "gpu")]
+    assert said(*queues) == []
+    ((weight, about, message, mend),) = said(*queues, defaults=False)
+    assert (weight, about) == ("warning", "LocalQueue team/default")
+    assert message == "what names no queue does not get it: this API server has no MutatingAdmissionPolicy v1"
+    assert mend.startswith("Kubernetes 1.36 or newer, then topogate install")

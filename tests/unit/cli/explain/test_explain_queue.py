@@ -3,7 +3,7 @@
 import io
 
 from rich.console import Console, Group
-from support.queue_objects import GPU, cluster, local, quota, read, waits, workload
+from support.queue_objects import GPU, cluster, cohort, local, quota, read, waits, workload
 
 from cli.explain import queue_report
 from queueing.model import Rules
@@ -49,7 +49,15 @@ def test_enough_by_borrowing_is_said():
         [local("a", "gpu")],
         [workload("job-w")],
     )
-    assert text(place(reading, "job-w"))[-1] == f"tas {GPU} 8 20 0 4 20 borrows"
+    assert text(place(reading, "job-w"))[-1] == f"tas {GPU} 8 20 0 4 20 borrows from cohort x (level 1)"
+
+
+def test_from_how_high_up_it_borrows_is_said():
+    tree = [cohort("org", "", quota(amount=8)), cohort("x", "org")]
+    queues = [cluster("gpu", quota(amount=4), cohortName="x"), cluster("b", quota(amount=2), cohortName="x")]
+    found = place(read(queues, [local("a", "gpu")], [workload("job-w")], cohorts=tree), "job-w")
+    assert text(found)[-1] == f"tas {GPU} 8 14 0 4 14 borrows from cohort org (level 2)"
+    assert [(one.level, one.lender) for one in found.options] == [(2, "org")]
 
 
 def test_each_flavor_is_an_option_and_one_that_is_missing_is_none():

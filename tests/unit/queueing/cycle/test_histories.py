@@ -6,6 +6,7 @@ seed.
 
 import os
 import random
+from math import inf
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from engine.reservation_key import ReservationKey, Role, role_of, workload_of
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import Resized, resize
 from queueing.cycle.growth import hold_growth
-from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
+from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, UseRules, Within
 from queueing.queues.entry import AssumedAdmission, Phase
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
@@ -52,13 +53,21 @@ class World:
         self.all_nodes = dict(self.state.nodes)
         self.rules = Rules(patience=dice.choice((5.0, 50.0, 1e9)), fair=dice.random() < 0.3)
         self.specs = [self.spec(f"q{i}") for i in range(dice.randint(1, 4))]
-        self.queues = make_queues(*self.specs, rules=self.rules)
+        self.queues = self.make_queues()
         self.made = 0
         self.workloads = {}  # key -> Workload, all that were neither finished nor deleted
         self.stored = {}  # key -> (Grant as stored, victims): status.admission or status.nomination
         self.grown = {}  # key -> (Grant of more pods as stored, victims, those pods): the same beside an admission
         self.finished = set()
         self.preempted_for_growth = 0
+
+    def make_queues(self):
+        """Queues as they are configured, with nobody in them."""
+        return make_queues(*self.specs, rules=self.rules)
+
+    def local(self, name):
+        """A LocalQueue that leads to a queue."""
+        return name
 
     def spec(self, name):
         dice = self.dice
@@ -106,7 +115,7 @@ class World:
             least = {"s0": 1} if sets[0].count > 1 and dice.random() < 0.2 else {}
             workload = make_workload(
                 f"ns/w{self.made}",
-                dice.choice(self.specs).name,
+                self.local(dice.choice(self.specs).name),
                 pod_sets=sets,
                 priority=dice.choice((0, 0, 1, 2)),
                 created=self.now + self.made / 1000,
@@ -186,7 +195,7 @@ class World:
             self.state.set_node(thing)
         for thing in self.dice.sample(pods, len(pods)):
             self.state.set_pod(thing)
-        fresh = make_queues(*self.specs, rules=self.rules)
+        fresh = self.make_queues()
         for queue in local:
             fresh.set_local_queue(queue)
         for key in sorted(self.stored, key=lambda key: bool(self.stored[key][1])):
@@ -400,7 +409,7 @@ class World:
 
     def fits_alone(self, workload):
         state = make_state(self.racks, self.hosts, flavors=self.flavors, gpu=4)
-        queues = make_queues(*self.specs, rules=self.rules)
+        queues = self.make_queues()
         queues.submit(workload, self.now)
         return bool(cycle(state, queues, self.now, 64).admitted)
 
@@ -424,8 +433,76 @@ def stored(grant):
     return AssumedAdmission(grant.queue, grant.counts, grant.flavors, grant.amounts, assignments)
 
 
-def live(seed):
-    world = World(seed)
+class SharedWorld(World):
+    """The same with several LocalQueues of each queue, which take turns by what they used in most of them."""
+
+    def __init__(self, seed):
+        self.parts = random.Random(f"parts {seed}")  # dice of their own: the rest is as in the history of that number
+        # With such a half-life what was used is what is held now, so that scores can be counted anew.
+        self.half_life = self.parts.choice((0.001, 600.0))
+        super().__init__(seed)
+
+    def make_queues(self):
+        use = UseRules(half_life=self.half_life)
+        made = make_queues(*self.specs, rules=msgspec.structs.replace(self.rules, hold=500.0, use=use))
+        for spec in self.specs:
+            for part, weight in (("a", 1000), ("b", 500), ("c", 0)):
+                queue = LocalQueue(namespace="ns", name=f"{spec.name}-{part}", cluster_queue=spec.name, weight=weight)
+                made.set_local_queue(queue)
+        return made
+
+    def local(self, name):
+        return f"{name}-{self.parts.choice('aabbc')}"
+
+    def spec(self, name):
+        return msgspec.structs.replace(super().spec(name), by_use=self.parts.random() < 0.8)
+
+    def restart(self):
+        """What was used is stored, and the order is as it was."""
+        was, now = self.queues, self.now
+        stored = {queue.part: was.use.consumed_by(queue.part) for queue in was.config.local.values()}
+        order = {name: list(was.waiting(name)) for name in was.quotas.queues}
+        late = {name: set(line.late) for name, line in was.pending.lines.items()}
+        super().restart()
+        self.queues.pass_time(now)
+        for part, consumed in stored.items():
+            self.queues.use.restore_use(part, consumed, now)
+        for name, before in order.items():
+            # How long one waits is stored where a controller is; here all begin anew.
+            after = [key for key in self.queues.waiting(name) if key in before]
+            if not late[name]:
+                assert after == [key for key in before if key in after]
+
+    def check(self):
+        super().check()
+        if self.half_life >= 1.0:
+            return
+        held = {}
+        for entry in self.queues.entries.values():
+            if entry.grant is not None:
+                part = entry.workload.part
+                held[part] = held.get(part, 0) + sum(entry.grant.amounts.values())
+        self.queues.pass_time(self.now + 0.5)  # many half-lives
+        for queue in self.queues.config.local.values():
+            score = self.queues.use.score_of(queue.part)
+            assert score == (inf if not queue.weight else held.get(queue.part, 0) * 1000 / queue.weight), queue.part
+
+    def cycle(self, limit=None):
+        """As it is, and the next one is the least in its queue of those that are worth a look."""
+        found = super().cycle(limit)
+        for line in self.queues.pending.lines.values():
+            ready = [group for group in line.groups.values() if not group.inadmissible]
+            places = {group.key: line.place_of(group.head, group.part) for group in line.groups.values()}
+            first = line.next()
+            if first is not None:
+                assert places[first.key] == min(places[group.key] for group in ready)
+            elif ready:
+                assert line.strict
+        return found
+
+
+def live(seed, kind=World):
+    world = kind(seed)
     try:
         for _ in range(STEPS):
             world.step()
@@ -440,6 +517,12 @@ def live(seed):
 def test_every_history_keeps_what_must_hold(first):
     for seed in range(first, min(first + BATCH, HISTORIES)):
         live(seed)
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
+def test_every_history_of_local_queues_by_use_keeps_what_must_hold(first):
+    for seed in range(first, min(first + BATCH, HISTORIES)):
+        live(seed, SharedWorld)
 
 
 def test_histories_are_not_idle():

@@ -136,7 +136,7 @@ class History:
         if other not in ranks:
             return True
         same = self.queues.entries[other].queue == self.queues.entries[key].queue
-        return ranks[other][-1] < ranks[key][-1] if same else ranks[other][:-1] <= ranks[key][:-1]
+        return ranks[other].order < ranks[key].order if same else ranks[other][:2] <= ranks[key][:2]
 
     def is_next(self, entry):
         """Whether it is looked at before anybody behind it: who is not the first of its queue has to wait for turns."""

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from support.queue_factories import GPU, make_queue
 
 from queueing.queues.held import Held
@@ -93,25 +94,25 @@ def test_a_share_is_the_dominant_part_of_what_is_lent_by_weight():
         make_queue("b", 8, cohort="c", weight=2000),
         make_queue("d", 8, cohort="c", weight=0),
     )
-    assert made.share("a") == 0
+    assert made.share("a") == (False, 0.0)
     hold(made, "w", "a", 14)
-    assert made.share("a") == 250  # 6 of 24, in thousandths
-    assert made.share("b", more={KEY: 14}) == 125
-    assert made.share("d", more={KEY: 9}) == float("inf")
-    assert made.share("a", less={KEY: 6}) == 0
-    assert quotas(make_queue("alone", 4)).share("alone", more={KEY: 9}) == 0
+    assert made.share("a") == (False, 250)  # 6 of 24, in thousandths
+    assert made.share("b", more={KEY: 14}) == (False, 125)
+    assert made.share("d", more={KEY: 9}) == (True, pytest.approx(1000 / 24))
+    assert made.share("a", less={KEY: 6}) == (False, 0.0)
+    assert quotas(make_queue("alone", 4)).share("alone", more={KEY: 9}) == (False, 0.0)
 
 
 def test_of_amounts_that_were_given_back_and_of_queues_that_nobody_made_nothing_is_kept():
     made = quotas(make_queue("a", 10, cohort="c"))
-    before = [dict(each) for each in (made._used, made._leaving, made._taken)]
+    before = [dict(made.tree.queues), dict(made.tree.cohorts["c"].usage)]
     for name in ("a", "forged"):
         made.charge_workload("w", Held(name, {("tas", "cpu"): 0, ("x", "made/up"): 0, KEY: 4}))
         assert set(made.usage(name)) == {KEY}
         made.mark_leaving("w")
         assert made.staying(name, KEY) == 0
         made.release_quota("w")
-    assert [made._used, made._leaving, made._taken] == before
+    assert [made.tree.queues, made.tree.cohorts["c"].usage] == before
 
 
 def test_a_rollback_undoes_everything_nested_or_not():
@@ -167,8 +168,13 @@ def test_several_are_given_back_and_marked_together_as_one_by_one():
 
 
 def everything(made):
-    sums = [made._used, made._leaving, made._non_preemptible, made._taken]
-    return dict(made.held), [{name: dict(of) for name, of in by.items() if of} for by in sums]
+    nodes = [(node.name, dict(node.usage), dict(node.gone)) for node in nodes_of(made) if node.usage or node.gone]
+    return dict(made.held), nodes, {name: dict(of) for name, of in made._non_preemptible.items() if of}
+
+
+def nodes_of(made):
+    by_name = {**made.tree.queues, **{f"cohort {name}": node for name, node in made.tree.cohorts.items()}}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def snapshot(made):

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
+from support.queue_factories import make_cohort, make_queue, make_state, make_workload, run, submit
 from support.queued_world import cluster_queue, entry_of, filled, queued
 from support.world import FLAVOR, NODES, World, stored_workload
 
@@ -12,7 +13,7 @@ from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
 from kube.workloads import ObservedStatus, StoredNomination, WorkloadObject
 from queueing.cycle.cycle import cycle
-from queueing.model import order
+from queueing.model import LocalQueue, Preemption, Reclaim, order
 from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
@@ -409,6 +410,26 @@ def test_a_victim_is_told_by_which_rule(world):
     world.admit(low)
     key = entry_of(world, low).key
     assert isinstance(world.memory.reservations.eviction_message(key, key), Evict)
+
+
+def test_a_victim_is_told_which_cohort_takes_its_quota_back_and_budgets_do_not_yield_to_that(world):
+    queues = world.memory.reservations.queues
+    queues.set_namespace("ns", {})
+    reclaim = Preemption(reclaim=Reclaim.ANY)
+    for queue in (make_queue("a", 0, cohort="team", preemption=reclaim), make_queue("b", 8, cohort="org")):
+        queues.set_cluster_queue(queue)
+        queues.set_local_queue(LocalQueue(namespace="ns", name=queue.name, cluster_queue=queue.name))
+    queues.set_cohort(make_cohort("team", 8, "org"))
+    state = make_state()
+    submit(queues, make_workload("ns/low", "b"), make_workload("ns/victim", "b", created=1.0))
+    run(state, queues)
+    submit(queues, make_workload("ns/owner", "a", created=2.0))
+    assert [one.key for one in run(state, queues).preempting] == ["ns/owner"]
+    found = world.memory.reservations.eviction_message("ns/owner", "ns/victim")
+    text = "preempted to make room for ns/owner: cohort team takes back its quota for cluster queue a"
+    assert (found.detail, found.message) == (Reason.RECLAIMED, text)
+    assert world.memory.reservations.takes_for_cohort("ns/victim")
+    assert not world.memory.reservations.reclaimed("ns/victim")
 
 
 def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(world):

@@ -2,7 +2,7 @@
 
 import pytest
 from support.claims_world import GPU, ONE, SET, Devices, a_class, a_pod, publishing, spec
-from support.owned import KEYS, make_job
+from support.owned import make_job
 
 from engine.reasons import Reason
 from kube.informer import Event, EventKind
@@ -128,9 +128,9 @@ def test_pods_of_any_owner_and_of_none_wait(world, owner):
     assert world.let_go(record) == []
 
 
-def test_one_pod_of_a_group_is_enough(world):
-    world.group("a", total=2, owner=None, labels={KEYS.pod_group: "g"}, claims=ONE)
-    record = world.group("b", total=2, owner=None, labels={KEYS.pod_group: "g"})
+def test_one_pod_of_an_owner_is_enough(world):
+    world.group("a", total=2, claims=ONE)
+    record = world.group("b", total=2)
     assert record.admission is None
     assert world.why(record) == (
         NOT_COUNTED,

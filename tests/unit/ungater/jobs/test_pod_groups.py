@@ -70,6 +70,14 @@ def owner_of(*pods, before=None):
         (grouped("p", owner=STATEFUL_SET), ":group/ns/ring"),
         (grouped("p", owner=JOB), "ns/u-db"),
         (grouped("p", owner={**JOB, "apiVersion": "made.up/v1"}), ":group/ns/ring"),
+        # The annotation counts before the label (Kueue 0.19.2, GetPodGroupName in pkg/util/pod/pod.go).
+        (make_pod("p", annotations={KEYS.pod_group: "a.b"}), ":group/ns/a.b"),
+        (make_pod("p", labels={KEYS.pod_group: "ring"}, annotations={KEYS.pod_group: "other"}), ":group/ns/other"),
+        (make_pod("p", labels={KEYS.pod_group: "ring"}, annotations={KEYS.pod_group: ""}), ":group/ns/ring"),
+        (make_pod("p", owner=JOB, annotations={KEYS.pod_group: "ring"}), "ns/u-db"),
+        # No id of another owner can be written so: a name that no object can have names no group.
+        (make_pod("p", annotations={KEYS.pod_group: "../other-ns/x"}), "ns/u-p"),
+        (make_pod("p", labels={KEYS.pod_group: "ring"}, annotations={KEYS.pod_group: "a/b"}), ":group/ns/ring"),
     ],
 )
 def test_whose_a_pod_is(pod, key):
@@ -682,3 +690,138 @@ def test_kinds_that_were_known_stay_where_others_come():
     after = owner_of(*kinds(20, 30), before=before)
     assert [one.name for one in after.pod_sets] == [f"r{at}" for at in range(12, 20)]
     assert "Too many" in str(after.request)
+
+
+def test_a_group_by_annotation_is_one_workload_with_the_name_of_the_group():
+    named = {KEYS.pod_group: "ring", KEYS.pod_group_total: "2"}
+    pods = [make_pod(name, annotations=named) for name in ("a", "b")]
+    view = owner_of(*pods)
+    assert (view.kind, view.name, view.count, view.wrong) == (GROUP, "ring", 2, None)
+    assert owner_of(*[grouped(name, "2") for name in ("a", "b")]).workload == view.workload, "as by the label"
+
+
+def test_pods_of_a_group_tell_who_holds_it_back_until_none_does():
+    pods = [grouped("a", "3"), grouped("b", "3"), grouped("c", "3")]
+
+    def said(*texts):
+        with_gates = [
+            make_pod(pod.metadata.name, labels=pod.metadata.labels, annotations={KEYS.pod_group_total: "3", **gates})
+            for pod, text in zip(pods, texts, strict=True)
+            for gates in [{} if text is None else {KEYS.gated_by: text}]
+        ]
+        return owner_of(*with_gates).gated_by
+
+    assert said(None, None, None) == ""
+    assert said("a.b/c", None, None) == "a.b/c"
+    assert said("a.b/c", "a.b/c,a.b/d", "") == "a.b/c,a.b/d"
+
+
+def shaped(name, cpu="1", *, total="3", role="", let_go_as="", **spec):
+    """A pod of a group without a role, as `shared/cases/migrate/pod-group-two-shapes.yaml` has them."""
+    told = {KEYS.pod_group_total: total, **({KEYS.role_hash: role} if role else {}), KEYS.pod_set: let_go_as or "main"}
+    if let_go_as:  # our patch merged the slot into its selector
+        told[KEYS.workload] = owner_of(shaped("other", total=total)).workload
+        spec = {**spec, "schedulingGates": [], "nodeSelector": {"rack": "r1"}}
+    return make_pod(name, labels={KEYS.pod_group: "pg"}, annotations=told, cpu=cpu, spec=spec)
+
+
+TWO_SHAPES = [shaped("pg-a"), shaped("pg-b1", "30"), shaped("pg-b2", "30")]
+
+
+def sizes(view):
+    return sorted(one.full for one in view.pod_sets)
+
+
+def test_pods_of_a_group_with_two_shapes_are_two_pod_sets():
+    # Kueue 0.19.2 writes role-hash itself, of the pods' specs: pod sets of 1 and 2, and all three run.
+    view = owner_of(*TWO_SHAPES)
+    assert (sizes(view), view.wrong, view.kinds) == ([1, 2], None, True)
+    names = {pod.metadata.name: view.pod_set_of(pod).name for pod in TWO_SHAPES}
+    assert names["pg-b1"] == names["pg-b2"] != names["pg-a"]
+    assert all(re.fullmatch("[0-9a-f]{8}", name) for name in names.values())
+    assert view.pod_set_of(shaped("late", "7")) is None, "a third shape is of none of them"
+    assert owner_of(*reversed(TWO_SHAPES)).pod_sets == view.pod_sets, "whatever came first"
+
+
+def test_pods_of_a_group_with_one_shape_stay_main():
+    view = owner_of(*[shaped(name) for name in ("a", "b", "c")])
+    assert ([one.name for one in view.pod_sets], view.count, view.kinds) == (["main"], 3, False)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"disk": "ssd"}},
+        {"tolerations": [{"key": "a", "operator": "Exists"}]},
+        {"priority": 5},
+        {"runtimeClassName": "kata"},
+        {"overhead": {"cpu": "1"}},
+        {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"hostPort": 80}]}]},
+        {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "1"}}}]},
+        {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]},
+    ],
+    ids=lambda spec: next(iter(spec)),
+)
+def test_what_tells_shapes_apart_is_what_kueue_looks_at(spec):
+    assert sizes(owner_of(shaped("a"), shaped("b", **spec), total := shaped("c"))) == [1, 2], total.metadata.name
+
+
+def test_a_group_of_two_shapes_waits_until_all_are_there():
+    view = owner_of(*TWO_SHAPES[:2])
+    assert view.wrong.reason is Reason.PENDING
+    assert str(view.wrong).startswith("2 of 3 pods are there")
+    first = owner_of(TWO_SHAPES[0])
+    assert ([one.name for one in first.pod_sets], first.count) == (["main"], 3), "the first one cannot know"
+    assert sizes(owner_of(*TWO_SHAPES, before=first)) == [1, 2], "and is no measure for what comes"
+
+
+def test_a_pod_that_was_let_go_is_of_the_kind_that_it_was_let_go_as():
+    view = owner_of(*TWO_SHAPES)
+    of = {pod.metadata.name: view.pod_set_of(pod).name for pod in TWO_SHAPES}
+    gone = [
+        shaped(pod.metadata.name, cpu, let_go_as=of[pod.metadata.name])
+        for pod, cpu in zip(TWO_SHAPES, ("1", "30", "30"), strict=True)
+    ]
+    for before in (view, None):
+        again = owner_of(*gone, before=before)
+        assert {one.name: one.full for one in again.pod_sets} == {one.name: one.full for one in view.pod_sets}
+        assert [again.pod_set_of(pod).name for pod in gone] == list(of.values())
+    replaced = owner_of(gone[0], gone[1], TWO_SHAPES[2], before=view)
+    assert replaced.pod_set_of(TWO_SHAPES[2]).name == of["pg-b2"], "one that is made again is of its kind again"
+    alone = owner_of(TWO_SHAPES[1], TWO_SHAPES[2], before=view)
+    assert {one.name: one.full for one in alone.pod_sets} == {one.name: one.full for one in view.pod_sets}
+
+
+def test_a_group_that_was_placed_as_one_stays_one():
+    gone, late = shaped("a", let_go_as="main"), shaped("b", "30")
+    for stored in ({}, {"main": 3}):
+        view = owner_of_pods(owner_key(late, KEYS), [gone, late], KEYS, None, stored)
+        assert [one.name for one in view.pod_sets] == ["main"]
+    waiting = owner_of_pods(owner_key(late, KEYS), [shaped("a"), late], KEYS, None, {"main": 3})
+    assert [one.name for one in waiting.pod_sets] == ["main"], "admitted, and none was let go yet"
+    assert KEYS.role_hash in str(waiting.wrong), "its user learns how to have two kinds"
+
+
+def test_roles_that_pods_tell_come_before_their_shapes():
+    view = owner_of(shaped("a", role="driver"), shaped("b", "30"), shaped("c", "30"))
+    assert sorted((one.name, one.full) for one in view.pod_sets) == [("driver", 1), ("main", 2)]
+    mixed = owner_of(shaped("a", role="driver"), shaped("b", "30"), shaped("c", "7"))
+    assert len(mixed.pod_sets) == 3
+    assert "driver" in {one.name for one in mixed.pod_sets}
+
+
+def test_a_group_of_many_shapes_is_refused_with_their_number():
+    pods = [shaped(f"p{number}", str(number + 1), total="9") for number in range(9)]
+    assert "9 kinds of pods: a workload has at most 8 pod sets" in str(owner_of(*pods).wrong)
+
+
+def test_the_first_pod_of_a_group_waits_a_moment_for_those_that_may_differ(world):
+    world.put("pod", TWO_SHAPES[0])
+    (waited,) = {seconds for _, seconds in world.waits[-1:]}
+    assert waited > 0, "placed at once, the others would find it placed as one kind"
+    for pod in TWO_SHAPES[1:]:
+        world.put("pod", pod)
+    (record,) = world.memory.entries.values()
+    assert world.memory.pod_groups.regroup(record)
+    assert sizes(record.job) == [1, 2]
+    assert world.waits[-1][1] == 0.0, "all are there"

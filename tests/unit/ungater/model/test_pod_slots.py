@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from support.owned import KEYS, make_owner, make_pod, slot_map
 
-from ungater.model.pod_slots import Expectation, assign, surplus, tally
+from ungater.model.pod_slots import Expectation, PodSetSlots, Slot, assign, surplus, tally
 
 OWNER = make_owner()
 TWO = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
@@ -178,3 +178,19 @@ def test_no_slice_ever_gets_more_pods_than_its_count(counts, shapes, shift):
         "a free slot is never refused to a pod that waits"
     )
     assert len({pod.metadata.uid for pod, _ in given_out}) == len(given_out)
+
+
+def test_a_selector_of_the_host_alone_names_the_slot_of_that_host():
+    """As Kueue 0.19.2 writes it: its assignments leave out the levels above the host."""
+    host = "kubernetes.io/hostname"
+    slots = PodSetSlots(("rack", host), (Slot(("r1", "n1"), 1), Slot(("r2", "n2"), 2)))
+    assert slots.of_selector({host: "n2"}) == 1
+    assert slots.of_selector({host: "n2", "pool": "gpu"}) == 1
+    assert slots.of_selector({host: "n2", "rack": "r2"}) == 1
+    assert slots.of_selector({host: "n2", "rack": "r1"}) is None, "it says another rack"
+    assert slots.of_selector({host: "n3"}) is None
+    assert slots.of_selector({"rack": "r2"}) is None
+    twice = PodSetSlots(("rack", host), (Slot(("r1", "n1"), 1), Slot(("r2", "n1"), 2)))
+    assert twice.of_selector({host: "n1"}) is None, "two slots have that name"
+    wider = PodSetSlots(("block", "rack"), (Slot(("b", "n1"), 1),))
+    assert wider.of_selector({host: "n1"}) is None, "a rack is no host"

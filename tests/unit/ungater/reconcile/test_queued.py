@@ -2,16 +2,27 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import (
+    KEYS,
+    context,
+    make_admission,
+    make_job,
+    make_known,
+    make_owner,
+    make_pod,
+    make_record,
+    slot_map,
+)
 
 from engine.reasons import Reason
 from kube.objects import Condition
+from ungater.jobs.job import owner_of as owner_view
 from ungater.model import actions as i
 from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, PREEMPTED, QUOTA_RESERVED, REQUEUED, timestamp
 from ungater.model.life import Check, CheckVerdict, LifeRules
 from ungater.model.pod_slots import Expectation
 from ungater.model.workload_entry import Refused
-from ungater.reconcile.reconcile import reconcile
+from ungater.reconcile.reconcile import reconcile, why_not_placed
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW, WALL = 1000.0, 1_800_000_000.0
@@ -481,3 +492,30 @@ def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
     rules_ = context(life=LifeRules(ready_timeout=1.0, recovery_timeout=1.0))
     record = alone(condition(PODS_READY, "False", Reason.PODS_NOT_READY), pods=[bound("a")])
     assert reconcile(record, rules_, NOW, WALL) == [i.Dequeue()]
+
+
+def gated_by(text, **more):
+    job = make_job(labels={KEYS.queue_name: "team"}, suspend=True, **more)
+    meta = msgspec.structs.replace(job.metadata, annotations={KEYS.gated_by: text})
+    return owner_view(msgspec.structs.replace(job, metadata=meta), KEYS)
+
+
+def test_one_that_a_controller_holds_back_waits_outside_of_its_queue():
+    # Kueue 0.19.2 (pkg/controller/core/workload_controller.go): condition QuotaReserved has the reason AdmissionGated.
+    leave, told, *_ = run(make_record(gated_by("example.com/budget")))
+    assert leave == i.Dequeue()
+    (said,) = (one for one in told.wanted if one.type == QUOTA_RESERVED)
+    assert (said.status, said.reason) == (False, Reason.ADMISSION_GATED)
+    assert said.message.startswith("admission is held back by example.com/budget")
+    assert run(make_record(gated_by(""))) == [i.Enqueue()], "the last name was removed"
+    assert run(make_record(gated_by("nonsense"))) != [i.Enqueue()], "stored while the webhook was away"
+    # What is wrong with it is told first: it would come to light only once it may go.
+    wrong = make_record(gated_by("example.com/budget", request={KEYS.required[0]: "a b"}))
+    assert why_not_placed(wrong, rules())[0] is Reason.INVALID_REQUEST
+
+
+def test_one_that_runs_is_not_put_back_by_a_name_that_came_late():
+    record = held(observed={})
+    job = msgspec.structs.replace(record.job, gated_by="example.com/budget")
+    late = make_record(job, slots=SLOTS, admission=record.admission, observed=record.observed, started=True)
+    assert run(late) == run(record)

@@ -38,7 +38,7 @@ class Stream:
 
     def __init__(self, *, busy):
         self.clock, self.client, self.queues, self.busy = Clock(), Client(), make_queues(make_queue("q", 16)), busy
-        source = Source(self.queues, lambda: ("tas",), lambda: [self.client.queue()], lambda: (), set)
+        source = Source(self.queues, lambda: ("tas",), lambda: (), lambda: [self.client.queue()], lambda: (), set)
         self.status = QueueStatusLoop(self.client, source, lambda: not self.busy, self.clock)
         self.sent = 0
 

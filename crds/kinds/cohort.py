@@ -1,0 +1,74 @@
+"""Cohort: a node in the tree of those that lend each other quota, with quota, limits and a weight of its own."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from crds.kinds.common import (
+    AGE,
+    ApiModel,
+    ApiObject,
+    Column,
+    Definition,
+    ObjectName,
+    QueueNumbers,
+    cel,
+    condition_column,
+)
+from crds.kinds.quotas import GROUPS, CohortQuota, FairSharingStatus, FairSharingWeight, ResourceGroup, limits_need
+
+
+class CohortSpec(ApiModel):
+    """Place in the tree, quota and weight."""
+
+    model_config = ConfigDict(json_schema_extra=limits_need("parentName"))
+
+    parent_name: ObjectName | None = None
+    """The cohort above this one. A parent that does not exist counts as a cohort without quota and limits. If absent,
+    this cohort is the root of a tree."""
+    resource_groups: Annotated[list[ResourceGroup[CohortQuota]], GROUPS] | None = None
+    """The cohort's own quotas, which all queues below it may use in addition to what they have, and the limits of
+    everything below it together. Each resource and each flavor is part of one group only."""
+    fair_sharing: FairSharingWeight | None = None
+    """The share of this cohort in what its parent lends."""
+
+
+class CohortStatus(QueueNumbers):
+    """What a cohort reports of everything below it."""
+
+    fair_sharing: FairSharingStatus | None = None
+    """The present share, if fair sharing is enabled and the cohort has a parent."""
+
+
+class Cohort(ApiObject):
+    """Cohort joins cluster queues and other cohorts in a tree, which lend each other quota that they do not use."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "!has(self.spec) || !has(self.spec.parentName) || self.spec.parentName != self.metadata.name",
+                "a cohort cannot be its own parent",
+            ),
+        )
+    )
+    definition = Definition(
+        plural="cohorts",
+        singular="cohort",
+        short_names=("co",),
+        namespaced=False,
+        columns=(
+            Column("Parent", ".spec.parentName", "string"),
+            Column("Weight", ".spec.fairSharing.weight", "string", 1),
+            Column("Pending", ".status.pendingWorkloads", "integer"),
+            Column("Admitted", ".status.admittedWorkloads", "integer"),
+            condition_column("Active", "Active", "status"),
+            condition_column("Reason", "Active", "reason"),
+            AGE,
+            condition_column("Message", "Active", "message", priority=1),
+        ),
+    )
+
+    spec: CohortSpec = Field(default_factory=CohortSpec)
+    """The desired state."""
+    status: CohortStatus | None = None
+    """The observed state."""
