@@ -101,6 +101,7 @@ def migrate_kueue(
         emit({"steps": applied.steps, "rows": report.rows}, output, table=applied.render_steps())
     else:
         print_report(report, output)
+    # After the output, as doctor does.
     if report.has_refusals():
         raise typer.Exit(REFUSED)
 

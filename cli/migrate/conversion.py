@@ -106,18 +106,26 @@ def convert_object(found: FoundObject, table: FieldTable[Scene], known: KnownObj
     scene = Scene(body, known)
     judged = [(leaf, table.judge_leaf(leaf, scene)) for leaf in list_leaves(body)]
     said = [*notes, *((leaf.field, verdict) for leaf, verdict in judged)]
-    if not isinstance(body.get("metadata"), dict) or not body["metadata"].get("name"):
+    if not name_of(body):
         said.append(("metadata.name", refused("the object has no name", "give it one", grave=True)))
         return _told(found, None, said)
     made = build_object(leaf for leaf, verdict in judged if verdict.outcome == "taken")
     origin = f"{body.get('apiVersion')}/{found.kind}/{body['metadata']['name']}"
     metadata = made.pop("metadata")
     metadata["annotations"] = {**metadata.get("annotations", {}), MIGRATED_FROM: origin}
+    # In the order in which people write a manifest: -o yaml prints it.
     made = {"apiVersion": API_VERSION, "kind": found.kind, "metadata": metadata, **made}
     # After what the kind adds: the levels of a flavor are checked too.
     said.extend(finish(made, scene))
     said.extend(find_problems(found.kind, made))
     return _told(found, made, said)
+
+
+def name_of(body: Json) -> str:
+    """The name of an object; "" where it has none that is a text."""
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def convert_nothing(

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from cli.migrate.conversion import METADATA, Scene
+from cli.migrate.conversion import METADATA, Scene, name_of
 from cli.migrate.leaves import FieldTable, Leaf
 from cli.migrate.rows import FieldVerdict, Json, changed, left, refused
 from ungater.model.kueue_objects import CONTROLLER, GROUP
@@ -62,7 +62,7 @@ def judge_check(scene: Scene) -> FieldVerdict:
     controller = str(spec.get("controllerName", ""))[:253] if isinstance(spec, dict) else ""
     if controller == CONTROLLER:
         return _OURS
-    if _name_of(scene.body) in scene.known.without_checks:
+    if name_of(scene.body) in scene.known.without_checks:
         return _LEFT_OUT
     return refused(f"{controller or 'nobody'} answers the check on Kueue's Workloads", _CHECKS.get(controller, _OUT))
 
@@ -79,7 +79,7 @@ def judge_clusters(scene: Scene) -> FieldVerdict:
 
 def _is_left_out(scene: Scene) -> bool:
     """Whether it belongs only to checks that are left out, by their parameters, or by the config of a cluster."""
-    kind, name = str(scene.body.get("kind")), _name_of(scene.body)
+    kind, name = str(scene.body.get("kind")), name_of(scene.body)
     users = [found for found in scene.known.bodies.items() if _refers_to(found[1], kind, name)]
     if kind == _CLUSTER and users:
         return all(_is_left_out(Scene(body, scene.known)) for _, body in users)
@@ -91,15 +91,11 @@ def _refers_to(body: Json, kind: str, name: str) -> bool:
     if not isinstance(spec, dict):
         return False
     if kind == _CLUSTER:
-        return body.get("kind") == "MultiKueueConfig" and name in (spec.get("clusters") or ())
+        clusters = spec.get("clusters")
+        return body.get("kind") == "MultiKueueConfig" and isinstance(clusters, list) and name in clusters
     parameters = spec.get("parameters")
     named = (parameters.get("kind"), parameters.get("name")) if isinstance(parameters, dict) else None
     return body.get("kind") == CHECK and named == (kind, name)
-
-
-def _name_of(body: Json) -> str:
-    meta: Any = body.get("metadata")
-    return str(meta.get("name", "")) if isinstance(meta, dict) else ""
 
 
 _CLUSTER: Final = "MultiKueueCluster"

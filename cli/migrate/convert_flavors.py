@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cli.migrate.conversion import METADATA, Scene
+from cli.migrate.conversion import METADATA, Scene, name_of
 from cli.migrate.leaves import FieldTable, Leaf
 from cli.migrate.rows import TAKEN, FieldVerdict, Json, changed, left, refused
 from cli.output import some
@@ -15,7 +15,7 @@ IN_FLAVORS: Final = "a flavor has the levels itself"
 
 def judge_topology(scene: Scene) -> FieldVerdict:
     """The whole of a Topology."""
-    users = flavors_with(scene.body["metadata"].get("name", ""), scene) if scene.body.get("metadata") else []
+    users = flavors_with(name_of(scene.body), scene)
     if not users:
         return changed("no flavor uses this topology, so nothing is made of it")
     return changed(IN_FLAVORS, f"spec.topology.levels of ResourceFlavor {some(users)}")

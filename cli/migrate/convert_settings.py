@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from cli.cluster.dump import FoundObject
 from cli.migrate.conversion import make_row
 from cli.migrate.durations import seconds_of
@@ -18,7 +20,7 @@ _OLD_TIMEOUT: Final = 300  # apis/config/v1beta1/defaults.go: defaultPodsReadyTi
 _TIMEOUT, _RECOVERY = "waitForPodsReadyTimeoutSeconds", "waitForPodsReadyRecoveryTimeoutSeconds"
 _ZERO: Final = ("0", "0s")
 _PROCESS: Final = left("how Kueue's own process runs")
-HALF_LIFE, SAMPLING, WEIGHTS = "fairUseHalfLifeSeconds", "fairUseSamplingSeconds", "fairUseResourceWeights"
+_HALF_LIFE, _SAMPLING, _WEIGHTS = "fairUseHalfLifeSeconds", "fairUseSamplingSeconds", "fairUseResourceWeights"
 _DEFAULT_SAMPLING: Final = 300  # apis/config/v1beta2/defaults.go: UsageSamplingInterval
 _STRATEGIES: Final = {"LessThanOrEqualToFinalShare", "LessThanInitialShare"}
 _TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
@@ -53,7 +55,9 @@ class ConfigScene:
             return refused("Topogate has no such setting", "leave it out: nothing else depends on it")
         try:
             from_mapping({name: value}, source="setting")
-        except SettingsError as error:
+            # Numbers of any size are settings, and too large for a file.
+            msgspec.json.encode(value)
+        except (SettingsError, OverflowError) as error:
             return refused(str(error), "choose a value that Topogate takes, and set it in ConfigMap topogate-config")
         self.settings[name] = value
         return FieldVerdict("taken", ours=name)
@@ -164,7 +168,7 @@ def judge_half_life(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
     """After how long use counts half."""
     if leaf.value in _ZERO:
         return changed("left out: 0 is off in Kueue, and off is no setting here")
-    return _take_seconds(HALF_LIFE)(leaf, scene)
+    return _take_seconds(_HALF_LIFE)(leaf, scene)
 
 
 def judge_framework(leaf: Leaf, _scene: ConfigScene) -> FieldVerdict:
@@ -205,9 +209,9 @@ CONFIGURATION: Final = FieldTable[ConfigScene](
         "fairSharing.enable": lambda leaf, _: TAKEN if isinstance(leaf.value, bool) else _NOT_BOOLEAN,
         "fairSharing.preemptionStrategies[]": judge_strategy,
         "admissionFairSharing.usageHalfLifeTime": judge_half_life,
-        "admissionFairSharing.usageSamplingInterval": _take_seconds(SAMPLING),
+        "admissionFairSharing.usageSamplingInterval": _take_seconds(_SAMPLING),
         "admissionFairSharing.resourceWeights.*": lambda _, scene: scene.add_setting(
-            WEIGHTS, scene.part_of("admissionFairSharing")["resourceWeights"]
+            _WEIGHTS, scene.part_of("admissionFairSharing")["resourceWeights"]
         ),
         "resources.deviceClassMappings[].name": TAKEN,
         "resources.deviceClassMappings[].deviceClassNames[]": TAKEN,
@@ -276,7 +280,7 @@ def _sum_up(said: list[tuple[str, FieldVerdict]], scene: ConfigScene) -> FieldVe
 def finish_settings(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:
     """What Kueue does where nothing is said."""
     yield from finish_timeouts(scene)
-    if HALF_LIFE in scene.settings:
+    if _HALF_LIFE in scene.settings:
         yield from finish_fair_use(scene)
     # In v1beta2 its presence switches it on, in v1beta1 the field enable does.
     fair = scene.body.get("fairSharing")
@@ -300,13 +304,13 @@ def finish_fair_use(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:
     """What Kueue does where admissionFairSharing says only some of it."""
     part = scene.part_of("admissionFairSharing")
     if part.get("usageSamplingInterval") is None:
-        scene.add_setting(SAMPLING, _DEFAULT_SAMPLING)
+        scene.add_setting(_SAMPLING, _DEFAULT_SAMPLING)
         why = "Kueue's default; without the setting, use is exact at every moment"
-        yield "admissionFairSharing.usageSamplingInterval", changed(why, SAMPLING)
+        yield "admissionFairSharing.usageSamplingInterval", changed(why, _SAMPLING)
     weights = part.get("resourceWeights")
     if not isinstance(weights, dict) or "memory" not in weights:
         why = "memory, ephemeral-storage and hugepages count 0 unless they are named; in Kueue each byte counts 1"
-        yield "admissionFairSharing.resourceWeights", changed(why, WEIGHTS)
+        yield "admissionFairSharing.resourceWeights", changed(why, _WEIGHTS)
 
 
 def finish_timeouts(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:

@@ -90,6 +90,7 @@ def judge_gate(name: str, value: object) -> FieldVerdict:
     """What becomes of a gate that is set."""
     if not isinstance(value, bool):
         return refused(f"expected true or false, found {str(value)[:60]!r}", "correct the Configuration")
+    # What it turns off has a row of its own, by its absence.
     if name == NO_TIMEOUT:
         return TAKEN if value else left("waitForPodsReady says how long")
     if name in _ALWAYS_ON:

@@ -57,10 +57,6 @@ TOLD: Final[Mapping[str, tuple[str, str]]] = {
             "shares of domains over several jobs are not counted",
             "use podset-slice-required-topology, or topologySpreadConstraints of the pods",
         ),
-        "admission-gated-by": (
-            "no controller can keep a job from its admission by its name",
-            "create the job when it may start, or `topogate hold` it until then",
-        ),
         "priority-boost": (
             "a priority is what class and job say",
             "label the job with another priority-class",

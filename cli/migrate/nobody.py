@@ -68,6 +68,7 @@ def read_queued(body: Json) -> QueuedObject | None:
         return None
     keys = [leaf for leaf in list_leaves(body) if is_key(leaf)]
     verdicts = [(str(leaf.path[-1]), judge_key(leaf)) for leaf in keys]
+    # A key stands on the object and on its templates: it is told once.
     unread = {(key, one.why, one.instead): None for key, one in verdicts if one.outcome == "refused"}
     return QueuedObject(
         kind=str(body.get("kind")),
@@ -80,11 +81,15 @@ def read_queued(body: Json) -> QueuedObject | None:
 
 
 def _is_over(body: Json) -> bool:
-    status = body.get("status") or {}
-    ended = {"Complete", "Failed", "Completed", "Succeeded"}
-    conditions = status.get("conditions") or ()
+    # The CRDs of owners say what a status is, and those may be without a schema.
+    status = body.get("status")
+    if not isinstance(status, dict):
+        return False
+    ended = ("Complete", "Failed", "Completed", "Succeeded")
+    conditions = status.get("conditions")
+    every = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
     return status.get("phase") in ended or any(
-        one.get("type") in ended and one.get("status") == "True" for one in conditions if isinstance(one, dict)
+        one.get("type") in ended and one.get("status") == "True" for one in every
     )
 
 

@@ -23,12 +23,9 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "ResourceFlavor spec.topology.levels": "leave out levels that no job asks for",
     "ClusterQueue spec.resourceGroups": "divide the queue into several of one cohort",
     "ClusterQueue spec.flavorFungibility.preference": "the default BorrowingOverPreemption is what Topogate does",
-    "ClusterQueue spec.admissionScope": "give each team a ClusterQueue of a cohort, with the setting fairSharing",
-    "LocalQueue spec.fairSharing": "give the team a ClusterQueue of its own: the weight of that one counts",
-    "Cohort": "give the cohort's quota to a ClusterQueue without LocalQueues, which lends it to the cohort",
 }
 # Absent, the default applies, which is what Kueue does without the field too, or nothing more runs.
-_HARMLESS: Final = ("spec.flavorFungibility.preference", "spec.fairSharing", "spec.admissionScope")
+_HARMLESS: Final = ("spec.flavorFungibility.preference",)
 
 
 class _Patterns(dict[str, str]):
@@ -55,6 +52,7 @@ def find_problems(kind: str, made: Json) -> Iterator[tuple[str, FieldVerdict]]:
         for field, why in _wrong_quantities(shape["properties"].get(part, {}), made[part], part):
             told.add(field)
             yield field, refused(why, _CORRECT, grave=True)
+    # Strictly, as the API server does: 5 is no text, and "5" no number.
     try:
         model.model_validate(made, strict=True)
     except ValidationError as error:

@@ -90,6 +90,7 @@ def drop_copies(found: Iterable[FoundObject]) -> list[FoundObject]:
     """Each object once. Raises Failure where two of one name differ: nobody knows which of them is meant."""
     kept: dict[tuple[str, str, str], FoundObject] = {}
     others: list[FoundObject] = []
+    # Jobs are passed on as they come: files of samples have one name often, and nothing is made of them.
     for one in found:
         if one.api_group not in {GROUP, CONFIG_GROUP} or not one.name:
             others.append(one)

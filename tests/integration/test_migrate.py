@@ -15,7 +15,15 @@ from crds.constants import MIGRATED_FROM
 from crds.settings import CONFIG_KEY, CONFIG_MAP
 from kube.client import Client
 from kube.errors import NotFound
-from kube.resources import CLUSTER_QUEUES, CONFIG_MAPS, JOBS, LOCAL_QUEUES, RESOURCE_FLAVORS
+from kube.resources import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    CONFIG_MAPS,
+    JOBS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    WORKLOAD_PRIORITY_CLASSES,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -77,6 +85,31 @@ async def test_what_is_applied_is_there_and_twice_changes_nothing(client, home):
     assert yaml.safe_load(text)["waitForPodsReadyTimeoutSeconds"] == 1800
     again = await applied(client, home, *objects_of(home), configuration(fairSharing={}))
     assert set(again.values()) == {"unchanged"}
+
+
+async def test_a_tree_of_cohorts_a_class_and_fair_use_are_there(client, home):
+    amount = {"name": "cpu", "nominalQuota": "4", "borrowingLimit": "6", "lendingLimit": "10"}
+    quota = {"coveredResources": ["cpu"], "flavors": [{"name": f"{home}-f", "resources": [amount]}]}
+    bodies = [
+        of_kueue("Cohort", f"{home}-b", {"parentName": f"{home}-a", "resourceGroups": [quota]}),
+        of_kueue("Cohort", f"{home}-a", {"fairSharing": {"weight": "2"}}),
+        of_kueue("WorkloadPriorityClass", f"{home}-p", value=7, description="High."),
+        *objects_of(home, cohortName=f"{home}-b", admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"}),
+        configuration(admissionFairSharing={"usageHalfLifeTime": "168h"}),
+    ]
+    bodies[3]["spec"]["fairSharing"] = {"weight": "3"}
+    try:
+        found = await applied(client, home, *bodies)
+        assert set(found.values()) == {"created", "configured"}
+        assert (await client.get(COHORTS, f"{home}-b"))["spec"]["resourceGroups"] == [quota]
+        assert (await client.get(WORKLOAD_PRIORITY_CLASSES, f"{home}-p"))["value"] == 7
+        assert (await client.get(LOCAL_QUEUES, "team", home))["spec"]["fairSharing"] == {"weight": "3"}
+        text = (await client.get(CONFIG_MAPS, CONFIG_MAP, home))["data"][CONFIG_KEY]
+        assert yaml.safe_load(text)["fairUseHalfLifeSeconds"] == 604_800
+        assert set((await applied(client, home, *bodies)).values()) == {"unchanged"}
+    finally:
+        for resource, name in ((COHORTS, "a"), (COHORTS, "b"), (WORKLOAD_PRIORITY_CLASSES, "p")):
+            await client.delete(resource, f"{home}-{name}")
 
 
 async def test_an_object_that_differs_stays_unless_it_is_to_be_overwritten(client, home):

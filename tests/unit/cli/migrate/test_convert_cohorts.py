@@ -3,10 +3,6 @@
 import pytest
 from support.migrating import group, made_of, migrated, of_kueue, outcome_of, rows_of
 
-from cli.migrate.our_kinds import MODELS
-
-HAS_COHORTS = "Cohort" in MODELS
-
 
 def cohort(name, parent="", *, version="v1beta2", **spec):
     return of_kueue("Cohort", name, ({"parentName": parent} if parent else {}) | spec, version=version)
@@ -26,36 +22,36 @@ def test_a_queue_below_a_refused_cohort_is_refused_and_its_children_too():
     assert (row.why, row.instead) == ("its Cohort child is refused", "see the row of Cohort child")
 
 
-@pytest.mark.skipif(not HAS_COHORTS, reason="no kind Cohort yet")
-class TestCohorts:
-    """Example A of QUEUES-PARITY: quota and limits of a cohort."""
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
+def test_quota_limits_weight_and_parent_are_taken(version):
+    """A cohort may lend more than its own quota: what is below it lends too (Kueue: validateCohort)."""
+    spec = {
+        "resourceGroups": [group("4", borrowingLimit="6", lendingLimit="10")],
+        "fairSharing": {"weight": "2"},
+    }
+    report = migrated(cohort("research", "org", version=version, **spec), cohort("org"))
+    assert made_of(report, "Cohort", "research")["spec"] == {"parentName": "org", **spec}
+    assert outcome_of(report, "Cohort", "research") == "taken"
 
-    @pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
-    def test_quota_limits_weight_and_parent_are_taken(self, version):
-        spec = {
-            "resourceGroups": [group("4", borrowingLimit="6", lendingLimit="10")],
-            "fairSharing": {"weight": "2"},
-        }
-        report = migrated(cohort("research", "org", version=version, **spec), cohort("org"))
-        assert made_of(report, "Cohort", "research")["spec"] == {"parentName": "org", **spec}
-        assert outcome_of(report, "Cohort", "research") == "taken"
 
-    def test_parents_come_first_and_queues_after_them(self):
-        report = migrated(queue("q", "a"), cohort("a", "b"), cohort("b", "c"), cohort("c"))
-        assert [one["metadata"]["name"] for one in report.objects] == ["c", "b", "a", "q"]
+def test_parents_come_first_and_queues_after_them():
+    report = migrated(queue("q", "a"), cohort("a", "b"), cohort("b", "c"), cohort("c"))
+    assert [one["metadata"]["name"] for one in report.objects] == ["c", "b", "a", "q"]
 
-    def test_a_limit_of_a_root_is_left_out_and_told(self):
-        report = migrated(cohort("org", resourceGroups=[group("4", lendingLimit="1")]))
-        assert made_of(report, "Cohort", "org")["spec"]["resourceGroups"] == [group("4")]
-        field = "spec.resourceGroups[0].flavors[0].resources[0].lendingLimit"
-        assert "without parentName" in rows_of(report)[field, "changed"]
 
-    def test_a_circle_is_told(self):
-        report = migrated(cohort("a", "b"), cohort("b", "a"), cohort("c", "a"))
-        assert {one["metadata"]["name"] for one in report.objects} == {"a", "b", "c"}
-        said = {row.name: row.why for row in report.rows if row.field == "spec.parentName" and row.why}
-        assert said["a"].startswith("a circle, a → b → a: its queues are inactive")
-        assert said["c"].startswith("a circle, a → b → a:")
+def test_a_limit_of_a_root_is_left_out_and_told():
+    report = migrated(cohort("org", resourceGroups=[group("4", lendingLimit="1")]))
+    assert made_of(report, "Cohort", "org")["spec"]["resourceGroups"] == [group("4")]
+    field = "spec.resourceGroups[0].flavors[0].resources[0].lendingLimit"
+    assert "without parentName" in rows_of(report)[field, "changed"]
+
+
+def test_a_circle_is_told():
+    report = migrated(cohort("a", "b"), cohort("b", "a"), cohort("c", "a"))
+    assert {one["metadata"]["name"] for one in report.objects} == {"a", "b", "c"}
+    said = {row.name: row.why for row in report.rows if row.field == "spec.parentName" and row.why}
+    assert said["a"].startswith("a circle, a → b → a: its queues are inactive")
+    assert said["c"].startswith("a circle, a → b → a:")
 
 
 def test_a_cohort_that_is_its_own_parent_is_refused():

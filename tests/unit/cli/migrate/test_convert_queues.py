@@ -6,9 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.migrating import group, made_of, migrated, of_kueue, outcome_of, rows_of
 
-from cli.migrate import our_kinds
-from crds.kinds.common import ApiObject
-from crds.kinds.local_queue import LocalQueueSpec
 from kube import queues
 from kube.connection.answers import decode
 from kube.resources import CLUSTER_QUEUES
@@ -229,21 +226,20 @@ def test_a_local_queue_follows_its_cluster_queue():
     assert row.why == "ClusterQueue q is not among what was read: the queue is inactive until it exists"
 
 
-class LocalQueue(ApiObject):
-    """Ours without weights."""
+def test_a_field_that_our_api_lacks_is_told_and_not_in_what_is_made():
+    words = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
+    report = migrated(queue(flavorFungibility={**words, "preference": "PreemptionOverBorrowing"}))
+    assert made_of(report, "ClusterQueue", "q")["spec"]["flavorFungibility"] == words
+    assert outcome_of(report, "ClusterQueue", "q") == "changed"
+    assert "no such field" in rows_of(report)["spec.flavorFungibility.preference", "refused"]
 
-    spec: LocalQueueSpec
 
-
-def test_a_field_that_our_api_lacks_is_told_and_not_in_what_is_made(monkeypatch):
-    shape = {"properties": {"spec": {"properties": {"clusterQueue": {}}}}}
-    monkeypatch.setattr(our_kinds, "MODELS", {"LocalQueue": LocalQueue})
-    monkeypatch.setattr(our_kinds, "_shape_of", lambda _: shape)
+def test_weights_and_fair_use_of_local_queues_are_taken():
     local = of_kueue("LocalQueue", "l", {"clusterQueue": "q", "fairSharing": {"weight": "2"}}, namespace="team")
-    report = migrated(local)
-    assert made_of(report, "LocalQueue", "l")["spec"] == {"clusterQueue": "q"}
-    assert outcome_of(report, "LocalQueue", "l") == "changed"
-    assert rows_of(report)["spec.fairSharing", "refused"] == "a LocalQueue of Topogate has no such field"
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    report = migrated(local, queue(admissionScope=scope))
+    assert made_of(report, "LocalQueue", "l")["spec"]["fairSharing"] == {"weight": "2"}
+    assert made_of(report, "ClusterQueue", "q")["spec"]["admissionScope"] == scope
 
 
 NAMES = st.from_regex(r"[a-z]{1,8}", fullmatch=True)

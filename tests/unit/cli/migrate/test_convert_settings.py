@@ -5,7 +5,6 @@ from support.migrating import configuration, migrated, rows_of
 
 from cli.migrate.convert_settings import assumed_settings
 from cli.migrate.durations import seconds_of
-from crds.settings import Settings
 
 HALF_AN_HOUR = {"waitForPodsReadyTimeoutSeconds": 1800, "waitForPodsReadyRecoveryTimeoutSeconds": 1800}
 OFF = {"featureGates": {"DisableWaitForPodsReady": True}}
@@ -162,24 +161,23 @@ def test_what_is_no_duration_is_refused(text):
         seconds_of(text)
 
 
-@pytest.mark.skipif("fair_use_half_life_seconds" not in Settings.model_fields, reason="no settings of fair use yet")
-class TestFairUse:
-    """admissionFairSharing, with the defaults of apis/config/v1beta2/defaults.go (0.19.2)."""
+def test_half_life_sampling_and_weights_are_taken():
+    part = {"usageHalfLifeTime": "168h", "usageSamplingInterval": "1m", "resourceWeights": {"cpu": 2, "memory": 0}}
+    assert settings(admissionFairSharing=part, **OFF) == {
+        "fairUseHalfLifeSeconds": 604_800,
+        "fairUseSamplingSeconds": 60,
+        "fairUseResourceWeights": {"cpu": 2, "memory": 0},
+    }
 
-    def test_half_life_sampling_and_weights_are_taken(self):
-        part = {"usageHalfLifeTime": "168h", "usageSamplingInterval": "1m", "resourceWeights": {"cpu": 2, "memory": 0}}
-        assert settings(admissionFairSharing=part, **OFF) == {
-            "fairUseHalfLifeSeconds": 604_800,
-            "fairUseSamplingSeconds": 60,
-            "fairUseResourceWeights": {"cpu": 2, "memory": 0},
-        }
 
-    def test_sampling_is_five_minutes_where_nothing_is_said(self):
-        report = migrated(configuration(admissionFairSharing={"usageHalfLifeTime": "10m"}, **OFF))
-        assert report.settings == {"fairUseHalfLifeSeconds": 600, "fairUseSamplingSeconds": 300}
-        assert ("admissionFairSharing.resourceWeights", "changed") in rows_of(report)
+def test_sampling_is_five_minutes_where_nothing_is_said():
+    """apis/config/v1beta2/defaults.go of 0.19.2."""
+    report = migrated(configuration(admissionFairSharing={"usageHalfLifeTime": "10m"}, **OFF))
+    assert report.settings == {"fairUseHalfLifeSeconds": 600, "fairUseSamplingSeconds": 300}
+    assert ("admissionFairSharing.resourceWeights", "changed") in rows_of(report)
 
-    @pytest.mark.parametrize("part", [{}, {"usageHalfLifeTime": "0s", "usageSamplingInterval": "5m"}])
-    def test_no_half_life_is_off(self, part):
-        assert "fairUseHalfLifeSeconds" not in settings(admissionFairSharing=part, **OFF)
-        assert not migrated(configuration(admissionFairSharing=part)).has_refusals()
+
+@pytest.mark.parametrize("part", [{}, {"usageHalfLifeTime": "0s", "usageSamplingInterval": "5m"}])
+def test_no_half_life_is_off(part):
+    assert "fairUseHalfLifeSeconds" not in settings(admissionFairSharing=part, **OFF)
+    assert not migrated(configuration(admissionFairSharing=part)).has_refusals()

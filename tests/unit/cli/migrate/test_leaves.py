@@ -3,12 +3,14 @@
 import copy
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.migrating import configuration, group, migrated, of_kueue
 
 from cli.migrate.leaves import FieldTable, Leaf, build_object, list_leaves
+from cli.migrate.rendering import render_report
 from cli.migrate.rows import TAKEN, changed
 
 JSON = st.recursive(
@@ -111,3 +113,61 @@ def mappings_in(value, key=""):
     for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(inner, dict | list):
             yield from mappings_in(inner, name)
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_no_object_whatever_is_in_it_stops_the_command(first):
+    for seed in range(first, first + 50):
+        dice = random.Random(seed)
+        bodies = copy.deepcopy(MANY)
+        for _ in range(dice.randint(1, 4)):
+            places = [(inner, key) for body in bodies for inner in containers_in(body) for key in keys_of(inner)]
+            inner, key = dice.choice([one for one in places if one[1] not in {"apiVersion", "kind"}])
+            inner[key] = copy.deepcopy(dice.choice(ODD))
+        report = migrated(*bodies)
+        msgspec.json.encode((report.objects, report.settings, report.rows))
+        render_report(report)
+        titles = {(row.kind, row.name) for row in report.rows if not row.field}
+        assert {body["kind"] for body in bodies} == {kind for kind, _ in titles}, seed
+        for row in report.rows:
+            assert row.outcome != "refused" or (row.why and row.instead), (seed, row)
+
+
+PARAMETERS = {"kind": "MultiKueueConfig", "name": "m"}
+CHECKS = [{"name": "check", "onFlavors": ["f"]}]
+MANY = [
+    *SAMPLES,
+    of_kueue("Cohort", "c", {"parentName": "d", "resourceGroups": [group("1", lendingLimit="2")]}),
+    of_kueue("Cohort", "d", {}),
+    of_kueue("WorkloadPriorityClass", "p", value=5, description="x"),
+    of_kueue("Topology", "t", {"levels": [{"nodeLabel": "rack"}]}),
+    of_kueue("ResourceFlavor", "f1", {"topologyName": "t", "nodeLabels": {"a": "b"}}),
+    of_kueue(
+        "AdmissionCheck", "check", {"controllerName": "x", "parameters": {"kind": "MultiKueueConfig", "name": "m"}}
+    ),
+    of_kueue("MultiKueueConfig", "m", {"clusters": ["k"]}),
+    of_kueue("MultiKueueCluster", "k", {"kubeConfig": {"location": "s"}}, version="v1beta1"),
+    of_kueue(
+        "ClusterQueue",
+        "old",
+        {"cohort": "c", "admissionChecks": ["check"], "flavorFungibility": {"whenCanBorrow": "Borrow"}},
+        version="v1beta1",
+    ),
+    of_kueue("ClusterQueue", "new", {"admissionChecksStrategy": {"admissionChecks": CHECKS}}),
+    {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "l"}}},
+]
+ODD = [
+    *(None, "", "x", "[]", -1, 1 << 70, 1e308, True),
+    *([], {}, [[]], {"a": {"b": []}}, [None, {"name": 5}], {"": ""}, {"[]": 1}),
+]
+
+
+def containers_in(value):
+    if isinstance(value, dict | list):
+        yield value
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from containers_in(inner)
+
+
+def keys_of(inner):
+    return list(inner) if isinstance(inner, dict) else range(len(inner))

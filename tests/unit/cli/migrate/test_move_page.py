@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.migrate import convert_settings, feature_gates
+from cli.migrate import feature_gates
 from cli.migrate.judge_workloads import TOLD
 from crds.settings import Settings
 
@@ -44,9 +44,8 @@ def test_the_settings_on_the_right_are_ours():
         for cell in re.findall(r"`(\w+)`", cell_of(row))
     ]
     known = {field.alias for field in Settings.model_fields.values()}
-    fair_use = {convert_settings.HALF_LIFE, convert_settings.SAMPLING, convert_settings.WEIGHTS}
     assert len(right) > 8
-    assert set(right) <= known | fair_use
+    assert set(right) <= known
 
 
 def cell_of(row):
@@ -57,7 +56,7 @@ def cell_of(row):
 @pytest.mark.parametrize("key", TOLD)
 def test_each_key_that_is_told_is_on_the_page_or_may_be_read_some_day(key):
     name = key.partition("/")[2]
-    later = {"admission-gated-by", "podset-topology-spreading", "priority-boost", "workload-slice-name"}
+    later = {"podset-topology-spreading", "priority-boost", "workload-slice-name"}
     assert name in later or f"`{name}`" in PAGE
 
 
