@@ -52,6 +52,11 @@ HELD = f"{GROUP}/held"
 # On a Workload: the nodes that its pods are to move to, as `topogate defrag --run` asks (`ungater.model.move_request`)
 MOVE_TO = f"{GROUP}/move-to"
 
+# Of a namespace: "true" where Topogate serves it beside a Kueue that has the same domain, which leaves it out then.
+SERVED = f"{GROUP}/served"
+# Of pods that Kueue started (0.19.2, pkg/constants/constants.go, PodSetLabel): their pod set in its Workload.
+KUEUE_POD_SET = f"{DEFAULT_DOMAIN}/podset"
+
 FINALIZER = f"{GROUP}/in-use"
 
 
@@ -59,7 +64,7 @@ FINALIZER = f"{GROUP}/in-use"
 _READ = (
     *(*RANK_LABELS, JOB_SET_ROLE, JOB_SET_INDEX, NUMA_POLICY, NUMA_RESOURCES, GPU_LINK, TOPOLOGY_QOS, EVICT_BY),
     *(PREEMPTIBLE, PREEMPTION_POLICY, NUMA_PLACEMENT_PREDICTED, NUMA_PLACEMENT_OBSERVED, ADMITTED_QUOTA, GPU_STATES),
-    *(XPU_INDEXES, COPY_OF, OWNER, HELD, MOVE_TO),
+    *(XPU_INDEXES, COPY_OF, OWNER, HELD, MOVE_TO, KUEUE_POD_SET),
 )
 
 

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     # A workload moves on.
     ADMITTED = "Admitted", ReasonTraits(of_itself=True)
     QUOTA_RESERVED = "QuotaReserved"
+    ADOPTED = "Adopted"  # Kueue started it, and what it has is held here from now on
     PODS_READY = "PodsReady"
     FINISHED = "Finished"
     REPLACED = "Replaced"
@@ -102,6 +103,7 @@ class Reason(StrEnum):
     WAITS_FOR_ARRIVALS = "WaitsForArrivals", ReasonTraits(stuck=True)
     # A pod that terminates still holds the slot of its replacement.
     SLOT_OCCUPIED = "SlotOccupied", ReasonTraits(stuck=True)
+    NOT_ADOPTED = "NotAdopted"  # Kueue started it, and what it has cannot be held: it is left running
     VOLUME_NOT_READY = "VolumeNotReady"  # a claim is not there, not bound yet, lost, on its way out or in use
     # Its pods ask for devices that no count here knows.
     RESOURCE_CLAIMS_NOT_COUNTED = "ResourceClaimsNotCounted", ReasonTraits(of_itself=True)

@@ -180,8 +180,8 @@ class World:
     def node_left_out(self, name, words, seconds):
         self.nodes_left_out.append((name, words, seconds))
 
-    def restarted(self):
-        memory = self.make()
+    def restarted(self, **options):
+        memory = self.make(**options)
         stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
         queues = {f"{kind}s": self.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
         for kind in DEVICES:

@@ -39,6 +39,7 @@ from ungater.cache.core import Core, NodeInsides
 from ungater.cache.devices import DeviceEvents
 from ungater.cache.entries import Entries
 from ungater.cache.held.admissions import Admissions
+from ungater.cache.held.adopted import AdoptedAdmissions
 from ungater.cache.held.pod_sets import RequestedPodSets, unrestricted_pod_set
 from ungater.cache.held.rebuilt import RebuiltAdmissions
 from ungater.cache.held.reservations import Reservations
@@ -48,6 +49,7 @@ from ungater.cache.nodes import NodeEvents
 from ungater.cache.owners import NamedGroups
 from ungater.cache.pod_groups import PodGroups
 from ungater.cache.pods import PodEvents
+from ungater.cache.served import BesideKueue, ServedNamespaces
 from ungater.cache.stores import Stores
 from ungater.cache.views import JobViews, View
 from ungater.cache.volumes import VolumeEvents
@@ -90,6 +92,7 @@ class Cache:
         *,
         notices: Notices,
         view: View | None = None,
+        beside: BesideKueue | None = None,
         batch_seconds: float = 1.0,
         options: TopologyOptions | None = None,
         queueing: model.Rules | None = None,
@@ -106,7 +109,8 @@ class Cache:
         self.keys, self.stores, self.guard = keys, stores, guard
         options = options or TopologyOptions()
         self.state = _engine_state(options)
-        self.entries = Entries(keys, stores.pods_of)
+        self._served = ServedNamespaces(beside)
+        self.entries = Entries(keys, stores.pods_of, self._served.serves)
         self.gated_orphans = self.entries.gated_orphans
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
         broken, unreported = self.topologies.broken, self.topologies.unreported
@@ -154,6 +158,9 @@ class Cache:
             core, classes, self.reservations.class_changed, charges.note_outside, self.views.review_grouped
         )
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
+        self.adopted = (
+            AdoptedAdmissions(core, self.admissions, self.reservations, quota, beside) if beside is not None else None
+        )
         self.doubts = Doubts(clock.monotonic)
         times = life or LifeRules(), missing_pods or MissingPods(), patience
         self.rules = self._context(*times, require_queue=require_queue, nominates=nominates)
@@ -164,6 +171,8 @@ class Cache:
 
     def count_pods(self, entry: WorkloadEntry, now: float) -> None:
         """Count the pods of a job before it is looked at. ``now``: seconds of the monotonic clock."""
+        if self.adopted is not None:
+            self.adopted.look_at(entry)
         # A job that is suspended before its pods came has used up that much of its namespace's time for missing pods.
         if (entry.own or entry.job).suspended:
             self._gives_back(entry)
@@ -194,6 +203,7 @@ class Cache:
             guard=self.guard,
             clock=clock.monotonic,
             scheduler=scheduler,
+            served=self._served,
         )
 
     def _context(
@@ -344,7 +354,7 @@ class Cache:
         """
         # Before everything else: jobs ask for levels by the names of flavors, and nodes are counted by them.
         yield from self._each("flavor", sorted(flavors, key=objects.key), self.config.read_flavor)
-        yield from self._each("namespace", namespaces, self.config.set_namespace)
+        yield from self._each("namespace", namespaces, self.config.read_namespace)
         yield from self._each("clusterqueue", cluster_queues, self.config.set_cluster_queue)
         yield from self._each("localqueue", local_queues, self.config.set_local_queue)
         yield from self._each("priorityclass", classes, self.classes.read_class)
@@ -373,6 +383,9 @@ class Cache:
         rebuilt = RebuiltAdmissions(
             self._core, self.admissions, self.reservations, self.pod_sets, self.device_claims.quota
         )
+        if self.adopted is not None:
+            # Before pods are asked what they have: marks of ours, by which they are asked, come after this.
+            yield from self._each_entry(self.adopted.resume_adoption)
         # Last: a job without a Workload may have only slots that no stored admission holds.
         yield from self._each_entry(rebuilt.rebuild_admission)
 

@@ -150,7 +150,8 @@ class ConfigEvents:
         if event.new is None:
             self._forget_namespace(event.key)
         else:
-            self.set_namespace(event.new)
+            self._queues.set_namespace(event.key, event.new.metadata.labels or {})
+            self._core.served.note_namespace(event.old, event.new)
         self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
@@ -231,9 +232,10 @@ class ConfigEvents:
                 "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
             )
 
-    def set_namespace(self, wire: objects.Namespace) -> None:
-        """A namespace is there."""
+    def read_namespace(self, wire: objects.Namespace) -> None:
+        """A namespace is there at a start."""
         self._queues.set_namespace(wire.metadata.name, wire.metadata.labels or {})
+        self._core.served.read_namespace(wire)
 
     def set_local_queue(self, wire: LocalQueue) -> None:
         """A LocalQueue is there."""

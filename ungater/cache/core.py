@@ -10,6 +10,7 @@ from engine.cluster.state import ClusterState
 from kube.versions import SchedulerRules
 from queueing.queues.queues import Queues
 from ungater.cache.entries import Entries
+from ungater.cache.served import ServedNamespaces
 from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.let_go.coming_pods import ComingPods
@@ -35,7 +36,7 @@ class Core:
     """See the module. ``enqueue(uid, after)`` has a job looked at, ``signal`` a cycle run soon.
 
     ``clock``: seconds that never go back. ``live``: whether all was listed, so that events count. ``scheduler``: what
-    kube-scheduler does in this version.
+    kube-scheduler does in this version. ``served``: the namespaces whose jobs are served.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Core:
         guard: Guard,
         clock: Callable[[], float],
         scheduler: SchedulerRules,
+        served: ServedNamespaces,
     ) -> None:
         self.keys = keys
         self.stores = stores
@@ -64,6 +66,7 @@ class Core:
         self.guard = guard
         self.clock = clock
         self.scheduler = scheduler
+        self.served = served
         self.flavors: dict[str, tuple[str, ...]] = {}  # the levels of each, by its name
         self.level_names = LevelNames()  # what jobs may ask for them by
         self.live = False

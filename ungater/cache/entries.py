@@ -13,11 +13,14 @@ REMOVED = 10_000  # Workloads that were deleted, and of which something may stil
 
 
 class Entries(Mapping[str, WorkloadEntry]):
-    """By id of the job (`JobView.id`). ``groups``: owners that are known by their pods alone, with their Workloads."""
+    """By id of the job (`JobView.id`). ``groups``: owners that are known by their pods alone, with their Workloads.
 
-    def __init__(self, keys: Keys, pods_of: Callable[[str], Iterable[Pod]]) -> None:
+    ``serves``: whether a namespace is served here.
+    """
+
+    def __init__(self, keys: Keys, pods_of: Callable[[str], Iterable[Pod]], serves: Callable[[str], bool]) -> None:
         self.owners = PodOwners(keys, pods_of)
-        self.gated_orphans = GatedOrphans(keys, self.owners.wholes)
+        self.gated_orphans = GatedOrphans(keys, self.owners.wholes, serves)
         self.groups: dict[str, str] = {}  # by id: the key of the Workload
         self._by_id: dict[str, WorkloadEntry] = {}
         self._ids: dict[HolderKey, str] = {}  # of all owners, by key of the Workload

@@ -96,17 +96,23 @@ class PodOwners:
 
 
 class GatedOrphans:
-    """Gated pods that no served job owns, by uid; None where that was told already."""
+    """Gated pods that no served job owns, by uid; None where that was told already.
 
-    def __init__(self, keys: Keys, wholes: ReplicatedOwners) -> None:
+    ``serves``: whether a namespace is served here.
+    """
+
+    def __init__(self, keys: Keys, wholes: ReplicatedOwners, serves: Callable[[str], bool]) -> None:
         self._keys = keys
         self._wholes = wholes
+        self._serves = serves
         self.pods: dict[str, objects.Pod | None] = {}
 
     def remember_pod(self, pod: objects.Pod) -> None:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""
         if not is_gated(pod, self._keys.gate) or pod.metadata.deletion_timestamp is not None:
             return
+        if not self._serves(pod.metadata.namespace):
+            return  # the gate is Kueue's there, and so is the pod
         # Its owner may be seen in a moment; a message before that would be wrong.
         if (waiting := self._wholes.unseen.get(maker_of(pod, self._keys))) is not None and owner_key(
             pod, self._keys

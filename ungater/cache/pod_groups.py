@@ -57,7 +57,8 @@ class PodGroups:
         ``waits``: for an owner that tells how many pods there are, and that was not seen yet.
         """
         key = part = owner_key(pod, self._keys)
-        if key in self._entries or not served(pod, self._keys):
+        serves = self._core.served.serves(pod.metadata.namespace)
+        if key in self._entries or not serves or not served(pod, self._keys):
             return
         if (maker := maker_of(pod, self._keys)) != "":
             told = self._wholes.told.get(maker)

@@ -59,6 +59,7 @@ class JobViews:
         self._priority_of = priorities.of_spec if core.scheduler.compares_priority else None
         self._gated_orphans = core.entries.gated_orphans
         self._names = core.level_names
+        self._served = core.served
         self._guard = core.guard
         self._view = view
 
@@ -91,7 +92,7 @@ class JobViews:
 
     def observe_job(self, own: JobView) -> None:
         """A job is there, or changed."""
-        if own.request is None and not own.gated and not own.queue:
+        if (own.request is None and not own.gated and not own.queue) or not self._served.serves(own.namespace):
             self.drop(own.id)
             return
         entry = self._entries.get(own.id)

@@ -42,6 +42,7 @@ from ungater.model.actions import (
     ImmediateAction,
     LeaveOut,
     LoseTurns,
+    MarkPods,
     NominateNode,
     NotStarted,
     Release,
@@ -67,7 +68,7 @@ from ungater.model.workload_status import unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted, moves, nominated_nodes
 from ungater.reconcile.resize import SHRINK_AFTER
-from ungater.scheduling.admission_conditions import admitted_as, admitted_still, pending
+from ungater.scheduling.admission_conditions import admitted_as, admitted_still, adopted_as, pending
 from ungater.scheduling.replacement import message_of, reclaimed
 from ungater.scheduling.scheduler import Scheduler
 from ungater.writers.events import emit
@@ -154,6 +155,9 @@ class Executor:
             case Delete(pod, reason, message, at_once):
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
+            case MarkPods(pods):
+                for pod in pods:
+                    self._pods.mark(entry, pod)
             case NominateNode(pod, node):
                 self._pods.nominate(entry, pod, node)
             case LoseTurns(uids):
@@ -278,11 +282,13 @@ class Executor:
     async def _create(self, entry: WorkloadEntry) -> bool:
         # `gone` is read before the call: the watch may tell of another deletion while it is under way.
         observed, owner, gone = None, granted.as_admitted(entry), entry.gone
+        # Read before the write begins, as this may fail: then nothing is made.
+        kueue = await self._jobs.copy_of_kueue(entry)
         entry.writes.begin_write()
         try:
             async with entry.writes.lock:
                 observed = await self._workloads.create(
-                    owner, self._cache.priorities.priority_of_job(owner), entry.admission
+                    owner, self._cache.priorities.priority_of_job(owner), entry.admission, kueue
                 )
             # The API server still has the object that counted as gone: somebody gave it to another owner, and back.
             if observed.uid == gone:
@@ -339,7 +345,11 @@ class Executor:
             # Workload was deleted: budgets go on to hold for them.
             again = moves.moving_conditions(entry, self._cache.keys.workload)
             wanted = (*admitted_as(entry.observed, "the admission was written again", checks), *again)
-            more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
+            more: dict[str, Any] = {"admissionChecks": pending(checks, self._clock.now())} if checks else {}
+            if (taken := entry.taken) is not None:
+                wanted = (*adopted_as(entry.observed), *again)
+                # The time that it may run goes on from its first admission, by whomever.
+                more["accumulatedPastExecutionTimeSeconds"] = taken.seconds_run(self._clock.now())
             evict = self._cache.reservations.awaited(entry.key)
             preemptors = self._cache.reservations.preemptors_of(entry.key) if evict is not None else ()
             preempting = [self._cache.entries.of_workload(workload_of(name)) for name in preemptors]
@@ -349,7 +359,7 @@ class Executor:
                 for one in preempting
             ):
                 entry.evict_for(evict)  # its Workload said so that is gone
-            await self._store(entry, entry.admission, wanted, more)
+            await self._store(entry, entry.admission, wanted, more or None)
         return True
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:

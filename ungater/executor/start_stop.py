@@ -11,7 +11,7 @@ import msgspec
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Forbidden, Invalid
+from kube.errors import Forbidden, Invalid, NotFound
 from kube.events import EventRecorder
 from kube.objects import Job, Object, ResourceFlavor, Struct
 from kube.parents import JobSet
@@ -21,11 +21,12 @@ from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.executor import messages
 from ungater.jobs import pod_template
-from ungater.model import conditions
+from ungater.model import conditions, kueue_objects
 from ungater.model.actions import Suspend
 from ungater.model.admission import Admission
 from ungater.model.job_view import JOB
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_spec import KueueCopy
 from ungater.scheduling.replacement import anew, fits
 from ungater.scheduling.scheduler import Scheduler
 from ungater.writers.events import emit
@@ -119,6 +120,23 @@ class StartStop:
         names = ", ".join(dict.fromkeys(check for check, update in updates if update.node_selector))
         wanted = ", ".join(sorted(selectors))
         return NoPlace(Reason.CHECK_RETRY, messages.no_place_for_checks(names, wanted, found.message))
+
+    async def copy_of_kueue(self, entry: WorkloadEntry) -> KueueCopy | None:
+        """What Kueue's Workload says of a job that is Kueue's, or was; None where there is none. Raises KubeError."""
+        adopted = self._cache.adopted
+        taken = adopted.started_by_kueue(entry) if adopted is not None else None
+        if adopted is None or (taken is None and not adopted.is_on_hold(entry)):
+            return None
+        if taken is None:
+            return KueueCopy(active=False)
+        for version in kueue_objects.WORKLOADS:
+            try:
+                # Whole templates are read once for each of these jobs: informers keep less of them.
+                stored = await self._client.get(version, taken.workload, entry.job.namespace, type=_Stored)
+            except NotFound:
+                continue
+            return KueueCopy(stored.spec.pod_sets)
+        return None
 
     async def suspend_job(self, entry: WorkloadEntry, suspend: Suspend) -> None:
         """Suspend the job, and say why where nothing else does."""

@@ -30,7 +30,7 @@ from ungater.kueue.decide import KueueObjects, KueueStanding
 from ungater.kueue.retries import HOPELESS, RetryAnswer, RetryLimits
 from ungater.kueue.standings import KueueStandings, strayed
 from ungater.model import conditions, kueue_objects
-from ungater.model.job_view import controlled_by, namespace_of
+from ungater.model.job_view import namespace_of
 from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, KueueCheckState
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.optional import Discovery, OptionalInformer
@@ -139,7 +139,7 @@ class AdmissionCheckController:
     def _on_workload(self, event: Event[kueue_objects.KueueWorkload]) -> None:
         owners: dict[str, None] = {}
         for workload in filter(None, (event.old, event.new)):
-            owners[owner := _owner_id(workload)] = None
+            owners[owner := decide.owner_id(workload)] = None
             keys = self._standings.workloads.setdefault(owner, set())
             keys.discard(event.key)
             if workload is event.new:
@@ -325,7 +325,7 @@ class AdmissionCheckController:
     def _side(self, workload: kueue_objects.KueueWorkload) -> Side | None:
         """What there is of us for this Workload; None while that is being written."""
         owner = controller_of(workload.metadata)
-        entry = self._cache.entries.get(_owner_id(workload))
+        entry = self._cache.entries.get(decide.owner_id(workload))
         if not answers.has_request(workload, self._cache.keys) and (entry is None or entry.job.request is None):
             return Side(asks=False)
         if entry is not None:
@@ -369,14 +369,6 @@ class AdmissionCheckController:
             selector=dict(flavor.spec.node_labels or {}) if flavor is not None else {},
             tolerations=flavor.spec.tolerations or () if flavor is not None else (),
         )
-
-
-def _owner_id(workload: kueue_objects.KueueWorkload) -> str:
-    """The id of the job that controls a Workload; "" where none does."""
-    owner = controller_of(workload.metadata)
-    if owner is None:
-        return ""
-    return controlled_by(workload.metadata.namespace, owner.kind, owner.api_version, owner.uid)
 
 
 def _version(workload: kueue_objects.KueueWorkload) -> int:

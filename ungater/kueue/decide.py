@@ -19,7 +19,7 @@ from kube import objects
 from kube.objects import Toleration, is_true
 from ungater.model import kueue_objects as kueue
 from ungater.model.conditions import WantedCondition
-from ungater.model.job_view import JobView
+from ungater.model.job_view import JobView, controlled_by
 from ungater.model.kueue_objects import REJECTED, RETRY, AdmissionCheck, KueueCheckState, KueueWorkload
 from ungater.model.pod_slots import PodSetSlots
 
@@ -81,6 +81,14 @@ class KueueObjects(msgspec.Struct, frozen=True):
     checks: Collection[str]
     flavors: Mapping[str, kueue.ResourceFlavor]
     topologies: Mapping[str, kueue.Topology]
+
+
+def owner_id(workload: KueueWorkload) -> str:
+    """The id of the job that controls a Workload; "" where none does."""
+    owner = objects.controller_of(workload.metadata)
+    if owner is None:
+        return ""
+    return controlled_by(workload.metadata.namespace, owner.kind, owner.api_version, owner.uid)
 
 
 def checks_of(workload: KueueWorkload, observed: KueueObjects) -> tuple[KueueCheckState, ...]:

@@ -226,6 +226,12 @@ class Ungate(_Action, frozen=True):
     index: int
 
 
+class MarkPods(_Action, frozen=True):
+    """Write on these pods, which Kueue let go, whose they are here; nothing else of them changes."""
+
+    pods: tuple[Pod, ...]
+
+
 class NominateNode(_Action, frozen=True):
     """Have kube-scheduler keep the room of this pod, which waits behind the gate, on a node; "": on none any more."""
 
@@ -285,6 +291,7 @@ ImmediateAction = (
     | GiveUpMove
     | RequeueAfter
     | ShrinkLater
+    | MarkPods
     | NominateNode
     | LoseTurns
     | LeaveOut

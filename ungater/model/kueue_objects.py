@@ -128,11 +128,12 @@ class WorkloadSpec(Struct, frozen=True):
 
 
 class KueuePodSetAssignment(Struct, frozen=True):
-    """What Kueue assigned to a pod set; ``count`` None is the count of its spec."""
+    """What Kueue assigned to a pod set, and what all its pods take; ``count`` None is the count of its spec."""
 
     name: str = "main"
     flavors: StrMap | None = None
     count: int | None = None
+    resource_usage: dict[str, Any] | None = None  # a schema takes numbers too
     topology_assignment: dict[str, Any] | None = None
 
 
@@ -169,6 +170,7 @@ class WorkloadStatus(Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
     admission_checks: tuple[KueueCheckState, ...] | None = None
     requeue_state: KueueRequeueState | None = None
+    accumulated_past_execution_time_seconds: int | None = None
 
 
 class KueueWorkload(Object, frozen=True):

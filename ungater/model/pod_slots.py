@@ -205,12 +205,13 @@ def tally(
     rank: RankOf = rank_of,
     dead: Callable[[str], bool],
     first: Collection[str] | None = None,
+    adopting: Collection[str] = (),
 ) -> Tally:
     """Count what the pods of one pod set hold.
 
     ``mark``: the annotation that our ungating patch writes. ``dead``: whether the node of this name is gone or not
     ready. ``first``: the workload is moved; where a slice has more pods than slots, pods with these uids go before
-    others, and those that end already are among those that go.
+    others, and those that end already are among those that go. ``adopting``: uids of pods that count as marked.
     """
     none = [0] * len(slots.slots)
     result = Tally(none[:], none[:], none[:], none[:])
@@ -228,7 +229,7 @@ def tally(
         elif is_gated(pod, gate):
             _count_gated(result, slots, pod, expectation, now, rank)
         else:
-            ours = (pod.metadata.annotations or {}).get(mark) == workload
+            ours = (pod.metadata.annotations or {}).get(mark) == workload or pod.metadata.uid in adopting
             _count_ungated(result, slots, pod, members, rank, ours=ours)
     for index, inside in members.items():
         # During a move the ones that end already make the room: no further pod has to go for it.

@@ -73,6 +73,10 @@ class UngatePatches:
         own = b"," + _encode(more)[1:-1] if more else b""
         return b"".join((before, pod.metadata.uid.encode(), between, own, after))
 
+    def marks(self, pod: Pod) -> dict[str, Any]:
+        """The merge patch that says whose a pod is that was let go already, and changes nothing else of it."""
+        return {"metadata": {"uid": pod.metadata.uid, "annotations": self._annotations}}
+
     def _make(
         self, slot: Slot, gates: tuple[str, ...], terms: Terms, own_tolerations: Tolerations
     ) -> tuple[bytes, bytes, bytes]:

@@ -23,6 +23,7 @@ from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_set_slices import RankLayer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.pods_seen import PodsSeen
+from ungater.model.taken_over import TakenOver
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.unscheduled import Unscheduled
 from ungater.model.unstarted import Unstarted
@@ -204,6 +205,14 @@ class WorkloadEntry(msgspec.Struct):
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = msgspec.field(default_factory=set)  # events that are worth saying once
     own: JobView | None = None  # the job as it is, without that view
+    # Kueue's Workload by which the job was started, where what it has was taken over.
+    taken: TakenOver | None = None
+    adopting: frozenset[str] = frozenset()  # uids of pods that Kueue let go, until they have our mark
+    marking: dict[str, float] = msgspec.field(default_factory=dict)  # by pod uid: when the mark is sent again
+    unadopted: str = ""  # why a job that Kueue started is left running and holds nothing
+    ran_by_kueue: bool = False  # Kueue's Workload was seen to be admitted while the job ran and held nothing
+    seen_running: float | None = None  # since when it runs and Kueue has not admitted it, on the monotonic clock
+    given_back: bool = False  # what was taken over was given back: Kueue's Workload is its past
 
     # --- what was seen -------------------------------------------------------------------------------------------
 
@@ -387,6 +396,34 @@ class WorkloadEntry(msgspec.Struct):
         self.lost, self.lost_at, self.asked = {}, None, {}
         self.evict, self.started, self.held_up_since, self.ending_until = None, False, None, 0.0
         self.barred, self.undecided = {}, False
+        self.given_back = self.given_back or self.taken is not None
+        self.taken, self.adopting, self.ran_by_kueue = None, frozenset(), False
+        self.marking.clear()
+
+    # --- beside Kueue --------------------------------------------------------------------------------------------
+
+    def take_over(self, taken: TakenOver) -> None:
+        """What it has by Kueue's Workload is held here from now on."""
+        self.taken, self.unadopted = taken, ""
+
+    def adopt_pods(self, uids: frozenset[str]) -> None:
+        """These pods were let go by Kueue and lack our mark: they count as ours, by what is known of them."""
+        self.adopting = uids
+        for uid in [uid for uid in self.marking if uid not in uids]:
+            del self.marking[uid]
+
+    def leave_running(self, why: str) -> None:
+        """Kueue started it, and it is left running for this reason; "": it is not, or is none of Kueue's."""
+        self.unadopted = why
+
+    def run_by_kueue(self) -> None:
+        """Kueue has admitted it: whatever becomes of Kueue's Workload, it is not suspended for that."""
+        self.ran_by_kueue = True
+
+    def see_running(self, now: float) -> float:
+        """It runs, and Kueue has not admitted it; returns since when. ``now``: on the monotonic clock."""
+        self.seen_running = now if self.seen_running is None else self.seen_running
+        return self.seen_running
 
     # --- reading -------------------------------------------------------------------------------------------------
 

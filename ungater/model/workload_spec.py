@@ -1,7 +1,8 @@
 """The spec of a Workload, as it is made of a job, and whose a Workload is."""
 
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,14 +14,36 @@ from ungater.model.admission import Admission, write_held
 from ungater.model.job_view import JOB, JOB_API, JobView, PodSetView, controlled_by
 from ungater.model.workload_entry import ObservedWorkload
 
+# Of the templates of Jobs; the API server writes them when a Job is made (batch/v1 types.go).
+_MANAGED_LABELS: Final = frozenset(
+    {"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"}
+)
 
-def new_workload(owner: JobView, priority: int, held: Admission | None = None) -> dict[str, Any]:
+
+class KueueCopy(msgspec.Struct, frozen=True):
+    """What Kueue's Workload says of a job. ``pod_sets``: as it stores them, from before the job was started.
+
+    ``active``: whether it may be admitted.
+    """
+
+    pod_sets: tuple[dict[str, Any], ...] = ()
+    active: bool = True
+
+
+def new_workload(
+    owner: JobView, priority: int, held: Admission | None = None, kueue: KueueCopy | None = None
+) -> dict[str, Any]:
     """The Workload of a job, to be created. ``held``: the admission of the one before, which somebody deleted.
 
     A status cannot be created, and is written next. Whoever is restarted in between finds in an annotation what the
-    pods that run were given; but for one that is too large for that.
+    pods that run were given; but for one that is too large for that. ``kueue``: what Kueue says of the job.
     """
-    spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
+    pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
+    if kueue is not None:
+        pod_sets = [_as_unstarted(body, kueue.pod_sets) for body in pod_sets]
+    spec = {"podSets": pod_sets, **_wishes(owner, priority)}
+    if kueue is not None and not kueue.active:
+        spec["active"] = False
     spec = {name: value for name, value in spec.items() if value is not None}
     annotations = {COPY_OF: fingerprint(owner), OWNER: owner.owner, **write_held(held)}
     metadata = {
@@ -30,6 +53,29 @@ def new_workload(owner: JobView, priority: int, held: Admission | None = None) -
         "ownerReferences": _references(owner),
     }
     return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def _as_unstarted(body: dict[str, Any], kueue: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A pod set with the template that Kueue keeps of it: that of the job has what Kueue added when it started it.
+
+    Once the job is put back, its template gets what is stored (`ungater.jobs.pod_template.restore`).
+    """
+    before = next((one for one in kueue if str(one.get("name", "")).lower() == body["name"].lower()), None)
+    template = before.get("template") if before is not None else None
+    if before is None or not isinstance(template, dict):
+        return body
+    now = msgspec.json.decode(body["template"]).get("metadata") or {}
+    meta = dict(template.get("metadata") or {})
+    # Kueue leaves these out of its copy (0.19.2, job_controller.go, cleanLabels), and no Job may lose them.
+    managed = {key: text for key, text in (now.get("labels") or {}).items() if key in _MANAGED_LABELS}
+    if labels := {**(meta.get("labels") or {}), **managed}:
+        meta["labels"] = labels
+    found = {**body, "template": {**template, **({"metadata": meta} if meta else {})}}
+    count = before.get("count")
+    # With fewer pods than it asked for, as only those were admitted: the Workload keeps the full count.
+    if body.get("minCount") and isinstance(count, int) and count > body["count"]:
+        found["count"] = count
+    return found
 
 
 def _references(owner: JobView) -> list[dict[str, Any]]:

@@ -100,4 +100,5 @@ class ReconcileContext(msgspec.Struct, frozen=True):
             rank=pod_set.rank_of_pod,
             dead=self.dead,
             first=first,
+            adopting=entry.adopting,
         )

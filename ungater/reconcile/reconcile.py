@@ -27,6 +27,7 @@ from ungater.model.actions import (
     Dequeue,
     EmitEvent,
     FreeCapacity,
+    MarkPods,
     Release,
     Remove,
     RequeueAfter,
@@ -46,6 +47,7 @@ from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.said import waits
 
 # The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
+UNADOPTED = 10.0  # seconds until one that could not be taken over is looked at again, where no event has it
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
 
 # A group of pods that is gone leaves nothing that its Workload could be about.
@@ -75,6 +77,17 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
         yield from _made_again(entry, rules, now)
     else:
         holds = entry.admission is not None or entry.observed.admission is not None
+        if entry.unadopted and not holds:
+            yield Dequeue()
+            # A moment after Kueue has resumed a job, its own Workload may not be seen to be admitted yet.
+            if entry.ran_by_kueue or entry.seen_running is None:
+                yield from waits(entry, Reason.NOT_ADOPTED, not_adopted_in_words(entry), now)
+            yield RequeueAfter(UNADOPTED)
+            return
+        # Only what is stored: a restart before that finds pods that nobody let go here, and takes them over again.
+        if entry.adopting and entry.admission is not None and entry.observed.admission is not None:
+            pods = [entry.pods[uid] for uid in entry.adopting if uid in entry.pods]
+            yield MarkPods(tuple(sorted(pods, key=lambda pod: pod.metadata.name)))
         stranded = [] if holds else list(_stranded(entry, rules, now))
         if not holds and (held_up := list(_held_up(entry, rules, now, wall))):
             yield from (*stranded, *held_up)
@@ -87,6 +100,11 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
             members = {uid for _, uid in owner.members}
             if len(members & entry.observed.owners) < min(OWNERS, len(members)):
                 yield UpdateOwners()
+
+
+def not_adopted_in_words(entry: WorkloadEntry) -> str:
+    """What is said of a job that Kueue started and that is left running."""
+    return f"{entry.job.called} was started by Kueue and is left running, counted in no queue: {entry.unadopted}"
 
 
 def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Action]:

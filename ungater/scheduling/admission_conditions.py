@@ -1,5 +1,7 @@
 """What is said of a Workload that is admitted: its conditions, and the checks that are to answer."""
 
+import msgspec
+
 from engine.reasons import Reason
 from kube.objects import condition
 from ungater.model import conditions
@@ -27,6 +29,17 @@ def admitted_as(
                 WantedCondition(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}")
             )
     return tuple(wanted)
+
+
+def adopted_as(observed: ObservedWorkload | None) -> tuple[WantedCondition, ...]:
+    """What is said of one that Kueue started and whose pods run on."""
+    message = "it was taken over from Kueue, and its pods run on"
+    return tuple(
+        [
+            msgspec.structs.replace(one, reason=Reason.ADOPTED) if one.type in conditions.HOLDING else one
+            for one in admitted_as(observed, message, ())
+        ]
+    )
 
 
 def admitted_still(observed: ObservedWorkload | None, message: str) -> tuple[WantedCondition, ...]:

@@ -115,6 +115,13 @@ class PodWriter:
         entry.expectations[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
         self._queue_write(entry, pod, partial(self._ungate, entry, pod, slot, annotations))
 
+    def mark(self, entry: WorkloadEntry, pod: Pod) -> None:
+        """Write on a pod that Kueue let go whose it is here, soon; not again before the timeout."""
+        uid, now = pod.metadata.uid, self._clock.monotonic()
+        if entry.marking.get(uid, now) <= now:
+            entry.marking[uid] = now + self._timeout
+            self._queue_write(entry, pod, partial(self._mark, entry, pod))
+
     def nominate(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """Have kube-scheduler keep room for a gated pod on a node soon; "": on none any more."""
         uid = pod.metadata.uid
@@ -199,6 +206,22 @@ class PodWriter:
             entry.writes.end_patch()
             if entry.lost and not entry.writes.patches:
                 self._requeue(entry.id, 0.0)  # its slots are not moved before
+
+    async def _mark(self, entry: WorkloadEntry, pod: Pod) -> None:
+        meta, slots, name = pod.metadata, entry.slots_of(pod), entry.pod_set_of(pod)
+        if meta.uid not in entry.adopting or entry.admission is None or entry.closing:
+            return
+        body = self._patches(entry, name, slots.levels if slots is not None else ()).marks(pod)
+        try:
+            await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
+        # The pod is gone, or another has its name: the watch tells of both.
+        except (NotFound, Conflict):
+            return
+        except KubeError as error:
+            log.warning("a pod of Kueue was not marked", workload=entry.key, pod=meta.name, error=str(error))
+            self._requeue(entry.id, self._timeout)
+        else:
+            self._metrics.adopted_pods.inc()
 
     def _patches(self, entry: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:
         """What all pods of a pod set are sent."""

@@ -47,15 +47,21 @@ class WorkloadWriter:
         self._client = client
         self._clock = clock
 
-    async def create(self, owner: JobView, priority: int, held: Admission | None = None) -> ObservedWorkload:
+    async def create(
+        self,
+        owner: JobView,
+        priority: int,
+        held: Admission | None = None,
+        kueue: workload_spec.KueueCopy | None = None,
+    ) -> ObservedWorkload:
         """Make the Workload of a job; one that is there already is taken over if the job owns it.
 
-        ``held``: what it holds already, by a Workload that was deleted.
+        ``held``: what it holds already, by a Workload that was deleted. ``kueue``: what Kueue's Workload says.
 
         Raises:
             KubeError: it could not be made, or an object of that name belongs to somebody else.
         """
-        body = workload_spec.new_workload(owner, priority, held)
+        body = workload_spec.new_workload(owner, priority, held, kueue)
         try:
             return observed_of(await self._client.create(WORKLOADS, body, owner.namespace, type=WorkloadObject))
         except AlreadyExists:

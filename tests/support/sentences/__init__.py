@@ -10,10 +10,11 @@ again: look at each sentence first.
 - ``administration``: what administrators are told, of moves, nodes, flavors and settings;
 - ``nodes``: why a node takes no pod: its kubelet, its devices, the volumes of pods;
 - ``changing``: what becomes of one that holds a place: it grows, others leave for it, it moves;
-- ``refusals``: what the webhook refuses, and warns of.
+- ``refusals``: what the webhook refuses, and warns of;
+- ``adopting``: what is said of jobs that Kueue started.
 """
 
-from support.sentences import administration, asking, changing, events, nodes, queues, refusals, waiting
+from support.sentences import administration, adopting, asking, changing, events, nodes, queues, refusals, waiting
 
 ALL = (
     waiting.GOLDEN,
@@ -24,4 +25,5 @@ ALL = (
     changing.GOLDEN,
     administration.GOLDEN,
     refusals.GOLDEN,
+    adopting.GOLDEN,
 )

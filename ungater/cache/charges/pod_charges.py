@@ -137,7 +137,8 @@ class Charges:
 
     def note_outside(self, pod: objects.Pod) -> None:
         """Have a pod that no queue admitted be a candidate, where settings allow that, until it is gone."""
-        if not self._queues.rules.pods:
+        # What runs where Kueue serves is for Kueue to end.
+        if not self._queues.rules.pods or not self._core.served.serves(pod.metadata.namespace):
             return
         key = objects.key(pod)
         spared = self._class_rules.is_protected(pod) or not may_be_evicted(pod, self._keys)
@@ -221,4 +222,4 @@ class Charges:
 
     def marked(self, entry: WorkloadEntry, pod: objects.Pod) -> bool:
         """Whether a pod was let go for this workload."""
-        return mark_of(pod, self._keys) == entry.job.workload
+        return mark_of(pod, self._keys) == entry.job.workload or pod.metadata.uid in entry.adopting

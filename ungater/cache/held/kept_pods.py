@@ -1,16 +1,19 @@
 """The pods of a pod set that run and are to keep their places, and whether all that is asked of those places holds."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from crds.admitted_quota import AdmittedQuota
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.natural_order import natural
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
-from engine.model import Amounts, Flavor, PodSet, Policy, TopologyRequest
-from kube.objects import Pod
+from engine.model import PODS, Amounts, Flavor, PodSet, Policy, TopologyRequest
+from engine.reservation_key import HolderKey
+from kube.objects import Pod, key
+from queueing.model import at_least
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -114,3 +117,34 @@ def _sliced(kept: KeptPods, topology: TopologyRequest, part: Assignment) -> bool
             if rank is not None and homes.setdefault(rank // layer.size, domain) != domain:
                 return False
     return True
+
+
+def claim_slots(state: ClusterState, workload: HolderKey, pod_set: str, pods: Iterable[Pod]) -> None:
+    """Have the pods fill the slots that are held for them, and not be charged beside those."""
+    for pod in pods:
+        charged = state.pods.get(key(pod))
+        if charged is None:
+            continue
+        if pod.spec.node_name:
+            state.set_pod(msgspec.structs.replace(charged, claim=(workload, pod_set)))
+        else:
+            state.remove_pod(charged.key)
+
+
+def has_room(state: ClusterState, parts: Collection[Assignment]) -> bool:
+    """Whether all are on nodes that there are, and none is short."""
+    return all(piece.nodes for part in parts for piece in part.slices) and all(
+        state.free_on_node(name).get(resource, 0) >= 0
+        for part in parts
+        for piece in part.slices
+        for name, _ in piece.nodes
+        for resource in {PODS, *part.requests}
+    )
+
+
+def largest_amounts(takes: Iterable[Amounts]) -> Amounts:
+    """What none of these pods takes more than."""
+    found: Amounts = {}
+    for one in takes:
+        found = at_least(found, one)
+    return found

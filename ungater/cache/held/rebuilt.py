@@ -19,7 +19,7 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -28,17 +28,26 @@ from crds.admitted_quota import AdmittedQuota, decode
 from crds.constants import ADMITTED_QUOTA
 from crds.request import RequestError, resolve
 from engine.cluster.assignment import Assignment
-from engine.model import PODS, Amounts, Flavor, PodSet, Policy, TopologyRequest
+from engine.model import PODS, Flavor, PodSet, Policy, TopologyRequest
 from engine.placement.place import extend
 from engine.reasons import Reason
 from engine.reservation_key import ReservationKey
 from engine.results import Refusal
 from kube.objects import Pod, key
-from queueing.model import at_least, exceeds
+from queueing.model import exceeds
 from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
-from ungater.cache.held.kept_pods import KeptPods, are_inside, are_together, grows, runs
+from ungater.cache.held.kept_pods import (
+    KeptPods,
+    are_inside,
+    are_together,
+    claim_slots,
+    grows,
+    has_room,
+    largest_amounts,
+    runs,
+)
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
 from ungater.jobs.pod_group import mark_of
@@ -175,8 +184,8 @@ class RebuiltAdmissions:
     def _read_kept_pods(
         self, pod_set: PodSetView, pods: tuple[Pod, ...], quota: AdmittedQuota | None, flavor: Flavor | None
     ) -> KeptPods:
-        asks = _largest_amounts(map(self._quota.asked_by, pods))
-        charged = asks if quota is None else _largest_amounts(map(self._quota.quota_of_pod, pods))
+        asks = largest_amounts(map(self._quota.asked_by, pods))
+        charged = asks if quota is None else largest_amounts(map(self._quota.quota_of_pod, pods))
         return KeptPods(pod_set, pods, quota, flavor, asks, charged)
 
     def _flavors(self, quota: AdmittedQuota | None) -> Iterator[Flavor | None]:
@@ -234,7 +243,7 @@ class RebuiltAdmissions:
             # Its pods fill the slots that are restored below; charged
             # beside them they would seem to overdraw their nodes.
             for one in kept:
-                self._claim(entry, one)
+                claim_slots(state, entry.key, one.pod_set.name, one.pods)
             if noted is not None:
                 slots = [part for part in noted.parts if part.slots is not None]
                 state.restore_slots(entry.key, [self._reservations.assignment(entry, part) for part in slots])
@@ -249,20 +258,9 @@ class RebuiltAdmissions:
             parts = dict(state.assignments(entry.key))
             # Their victims still run in that room, perhaps these very pods: what is promised is planned again.
             state.release_all([name for name in self._queues.holders.nominated if name != entry.key])
-            return parts if self._has_room(parts.values()) and are_together(kept, wished, parts) else None
+            return parts if has_room(state, parts.values()) and are_together(kept, wished, parts) else None
         finally:
             state.rollback(checkpoint)
-
-    def _claim(self, entry: WorkloadEntry, kept: KeptPods) -> None:
-        """Have the pods fill the slots that are held for them, and not be charged beside those."""
-        for pod in kept.pods:
-            charged = self._state.pods.get(key(pod))
-            if charged is None:
-                continue
-            if pod.spec.node_name:
-                self._state.set_pod(msgspec.structs.replace(charged, claim=(entry.key, kept.pod_set.name)))
-            else:
-                self._state.remove_pod(charged.key)
 
     def _wish(self, entry: WorkloadEntry, kept: KeptPods) -> PodSet | None:
         """What a pod set asks for in its flavor; None where it asks for what that has not."""
@@ -291,16 +289,6 @@ class RebuiltAdmissions:
         if isinstance(found, Refusal):
             return (held,) if grows(entry) and not wish.group else None
         return (found,)
-
-    def _has_room(self, parts: Collection[Assignment]) -> bool:
-        """Whether all are on nodes that there are, and none is short."""
-        return all(piece.nodes for part in parts for piece in part.slices) and all(
-            self._state.free_on_node(name).get(resource, 0) >= 0
-            for part in parts
-            for piece in part.slices
-            for name, _ in piece.nodes
-            for resource in {PODS, *part.requests}
-        )
 
     def _assignment_of(self, kept: KeptPods, held: Assignment | None, *, complete: bool) -> PodSetAssignment:
         """What is stored of it."""
@@ -361,11 +349,3 @@ class RebuiltAdmissions:
             self._queues.quotas.has_quota(queue, (part.flavors.get(resource, ""), resource))
             for resource in owed & covered
         )
-
-
-def _largest_amounts(takes: Iterable[Amounts]) -> Amounts:
-    """What none of these pods takes more than."""
-    found: Amounts = {}
-    for one in takes:
-        found = at_least(found, one)
-    return found
