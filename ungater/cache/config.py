@@ -158,7 +158,7 @@ class ConfigEvents:
             self._forget_namespace(event.key)
         else:
             self._queues.set_namespace(event.key, event.new.metadata.labels or {})
-            self._core.served.note_namespace(event.new)
+            self._core.served.note_namespace(event.old, event.new)
         self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
