@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
 
-from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE, SERVED
 from crds.settings import CONFIG_KEY, Settings, parse
 
 Json = dict[str, Any]
@@ -25,12 +25,15 @@ LEASE = UNGATER = "topogate-ungater"
 NOMINATES = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}  # where nominateGatedPods is set
 AGENT = "topogate-agent"
 METRICS = "topogate-metrics-authentication"
+SERVED_ALONE: Final[Json] = {"key": SERVED, "operator": "In", "values": ["true"]}
+NARROWED: Final = ("topogate-pods", "topogate-hints")  # policies for pods and jobs, which are Kueue's elsewhere
 PART_OF = {"app.kubernetes.io/part-of": "topogate"}
 
 _CRDS = "../../crds"
 _AGENT_AFTER = "ungater.yaml"  # before the rules that refuse what the components do not know
 _KUEUE_AFTER = "rbac-ungater.yaml"
 _METRICS_AFTER = "rbac-users.yaml"
+_BESIDE_AFTER = "policy-webhook.yaml"
 _IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})  # and the policies of their pods
 
 
@@ -41,7 +44,7 @@ class InstallOptions(msgspec.Struct, frozen=True):
     reaches the webhook there (``https://host:port``); there are then no Deployments and no Service. ``config``: the
     text of the settings file; empty: the one of the base. ``agent``: with the DaemonSet, in a namespace of its own.
     ``kueue``: with what it takes to answer Kueue's admission checks. ``metrics_authentication``: metrics are for those
-    whom Kubernetes lets read them.
+    whom Kubernetes lets read them. ``beside``: in Kueue's domain beside Kueue, for namespaces that are labelled.
     """
 
     domain: str = DEFAULT_DOMAIN
@@ -52,6 +55,7 @@ class InstallOptions(msgspec.Struct, frozen=True):
     agent: bool = False
     kueue: bool = False
     metrics_authentication: bool = False
+    beside: bool = False
 
 
 def objects(options: InstallOptions | None = None) -> list[Json]:
@@ -72,8 +76,8 @@ def _objects(wanted: InstallOptions) -> tuple[Json, ...]:
 
 def _texts(options: InstallOptions) -> Iterator[str]:
     """Every manifest in the order of the kustomizations."""
-    folders = ("base", "agent", "kueue", "metrics-authentication")
-    base, agent, kueue, metrics = (files("manifests") / part for part in folders)
+    folders = ("base", "agent", "kueue", "metrics-authentication", "beside-kueue")
+    base, agent, kueue, metrics, beside = (files("manifests") / part for part in folders)
     for entry in _resources(base):
         # kustomize has the kinds first. Here they follow the namespace, out of their own package.
         if entry == _CRDS:
@@ -86,6 +90,8 @@ def _texts(options: InstallOptions) -> Iterator[str]:
                 (kueue / own).read_text(encoding="utf-8").replace(NAMESPACE, options.namespace)
                 for own in _resources(kueue)
             )
+        if entry == _BESIDE_AFTER and options.beside:
+            yield from (_localised((beside / own).read_text(encoding="utf-8"), options) for own in _resources(beside))
         # Each optional part has a fixed place in the order: deleting goes backwards through the same list.
         if entry == _METRICS_AFTER and options.metrics_authentication:
             yield from (_localised((metrics / own).read_text(encoding="utf-8"), options) for own in _resources(metrics))
@@ -128,7 +134,20 @@ def _is_rendered(obj: Json, options: InstallOptions) -> bool:
     return not (options.webhook_url and of_components)
 
 
+def _narrow(obj: Json) -> None:
+    """Have webhooks and policies for objects of tenants meet them in namespaces alone that are served."""
+    for webhook in obj.get("webhooks", ()):
+        wanted = webhook["namespaceSelector"]["matchExpressions"]
+        # The one for settings looks at Topogate's own namespace.
+        if all(one["operator"] == "NotIn" for one in wanted):
+            wanted.append(SERVED_ALONE)
+    if obj["kind"] == "ValidatingAdmissionPolicyBinding" and obj["metadata"]["name"] in NARROWED:
+        obj["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [SERVED_ALONE]}}
+
+
 def _adapted(obj: Json, options: InstallOptions) -> Json:
+    if options.beside:
+        _narrow(obj)
     if obj["kind"] in {"Deployment", "DaemonSet"} and options.metrics_authentication:
         variable = {"name": "TOPOGATE_METRICS_AUTHENTICATION", "value": "kubernetes"}
         obj["spec"]["template"]["spec"]["containers"][0]["env"].insert(0, variable)
