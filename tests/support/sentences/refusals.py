@@ -419,6 +419,11 @@ def settings_without_the_url_of_a_webhook_beside_the_cluster():
 
 
 @case
+def another_controller_beside():
+    return settings_refused("", before="besideKueue: true\n")
+
+
+@case
 def a_name_by_which_objects_are_found():
     return judged(*changed_settings("leaseName: other\n", ""), DOMAIN).warnings[0]
 
