@@ -28,6 +28,7 @@ from engine.reasons import Reason
 from engine.reservation_key import HolderKey, order_of
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.preemption.cohort_reach import find_advantage, find_borrowers, place_of
+from queueing.preemption.fair_order import FairComparison
 from queueing.queues.entry import OUTSIDE, Entry, Phase
 from queueing.queues.eviction_units import units_of
 from queueing.queues.flavor_assigner import FlavorAssignment
@@ -35,8 +36,8 @@ from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
 from queueing.queues.usage import FlavorRows, Mask
 
-# The share of its queue, the largest first; its level; how new it is; its unit.
-Importance = tuple[tuple[bool, float], int, float, tuple[str, ...]]
+# The shares from the root down to its queue, the largest first; its level; how new it is; its unit.
+Importance = tuple[tuple[tuple[bool, float], ...], int, float, tuple[str, ...]]
 _LEAST: Final = (True, 0.0)
 _NOWHERE: Final = 1 << 62  # beyond every path
 
@@ -46,8 +47,8 @@ class Mode(msgspec.Struct, frozen=True):
 
     ``others``: likewise of queues that it meets at the cohort ``wide`` of its path or further up, where ``cohort`` is
     owed what it lacks ("": its own queue is). ``borrowing``: whether the preemptor may end up above its nominal quota.
-    ``reason``: that of victims up to ``near``. ``overriding``: budgets of other queues' workloads do not count: whoever
-    borrows could else make what it borrows its own.
+    ``reason``: that of victims up to ``near``. ``compares``: shares decide who may go. ``overriding``: budgets of other
+    queues' workloads do not count: whoever borrows could else make what it borrows its own.
     """
 
     others: int | None
@@ -56,6 +57,7 @@ class Mode(msgspec.Struct, frozen=True):
     wide: int = 0
     cohort: str = ""
     reason: Reason = Reason.IN_CLUSTER_QUEUE
+    compares: bool = False
     overriding: bool = False
 
     def bound_at(self, place: int) -> int | None:
@@ -77,7 +79,10 @@ def modes(queues: Queues, entry: Entry, option: FlavorAssignment) -> Iterator[Mo
         last = Mode(most, borrowing=False, overriding=True)
         overriding = [last] if not wide and protected and queues.rules.override else []
         if queues.rules.fair:
-            yield Mode(most, borrowing=True, near=most, wide=_NOWHERE, reason=Reason.FAIR_SHARING)
+            # Kueue's FairSharingPreemptWithinNominal (since 0.17): who takes what is its own compares no shares.
+            reason = Reason.FAIR_SHARING
+            fair = Mode(most, borrowing=True, near=most, wide=_NOWHERE, reason=reason, compares=True)
+            yield fair if wide else Mode(most, borrowing=False)
             # Last: a budget is overridden only where nobody else would do.
             yield from overriding
             return
@@ -105,7 +110,7 @@ class Candidates(msgspec.Struct, dict=True):
     entry: Entry
     option: FlavorAssignment
     mode: Mode
-    _share: dict[str, tuple[bool, float]] = msgspec.field(default_factory=dict)
+    _shares: dict[str, tuple[tuple[bool, float], ...]] = msgspec.field(default_factory=dict)
     _importance: dict[HolderKey, Importance] = msgspec.field(default_factory=dict)
     _borrowers: dict[str, int] | None = None
 
@@ -248,14 +253,27 @@ class Candidates(msgspec.Struct, dict=True):
         """Whom to take first: with fair sharing those of the largest share; the lowest level, then the newest."""
         found = self._importance.get(unit)
         if found is None:
-            share, other = _LEAST, self.queues.entry_of_unit(unit)
-            if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
-                if other.queue not in self._share:
-                    infinite, ratio = self.queues.quotas.share(other.queue)
-                    self._share[other.queue] = not infinite, -ratio
-                share = self._share[other.queue]
-            found = self._importance[unit] = share, self.level_of(unit), -other.workload.created, order_of(unit)
+            shares: tuple[tuple[bool, float], ...] = (_LEAST,)
+            other = self.queues.entry_of_unit(unit)
+            if self.queues.rules.fair and other.queue != OUTSIDE:
+                if other.queue not in self._shares:
+                    self._shares[other.queue] = self._shares_down_to(other.queue)
+                shares = self._shares[other.queue]
+            found = self._importance[unit] = shares, self.level_of(unit), -other.workload.created, order_of(unit)
         return found
+
+    def _shares_down_to(self, queue: str) -> tuple[tuple[bool, float], ...]:
+        """The shares of the nodes from the root down to a queue, negated; with what is asked for on its own way."""
+        node, compared = self.queues.quotas.tree.queues[queue], self.comparison
+        nodes = (*reversed(node.path[:-1]), node)
+        shares = [(not infinite, -ratio) for infinite, ratio in map(compared.share_now, nodes)]
+        # Its own queue loses somebody only where nobody else does.
+        return tuple(shares[:-1]) + ((_LEAST,) if queue == self.entry.queue else (shares[-1],))
+
+    @cached_property
+    def comparison(self) -> FairComparison:
+        """Of its queue with others by share."""
+        return FairComparison(self.queues.quotas.tree, self.entry.queue, self.option.amounts)
 
     def _others(self) -> dict[str, int]:
         """The other queues that may lose something, as things are, each with the highest priority that it may lose."""

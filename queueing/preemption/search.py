@@ -292,7 +292,7 @@ class _Search:
                 return None
             # Room first, quota second: the victims for room give back quota too, and often all that lacks.
             if not self.removal.quota_fits():
-                for key in self.candidates.by_quota():
+                for key in self.removal.in_fair_order(self.candidates.by_quota()):
                     if self.removal.take_all([key], taken):
                         placed = None  # it may go elsewhere now
                     if self.removal.quota_fits():
@@ -360,7 +360,7 @@ class _Search:
         left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
         return left._replace(freed=left.freed + devices)
 
-    def _spared(self, unit: HolderKey, given: Held | None) -> tuple[float | tuple[bool | float | str, ...], ...]:
+    def _spared(self, unit: HolderKey, given: Held | None) -> tuple[float | tuple[object, ...], ...]:
         if given is None or not self._rules.by_count:
             return self.candidates.importance(unit)
         wanted = self.option.amounts

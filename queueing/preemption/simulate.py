@@ -13,9 +13,10 @@ import msgspec
 from engine.cluster.assignment import Assignment
 from engine.model import Pod
 from engine.reservation_key import HolderKey, Role, part_of, role_of, whole_of
-from queueing.model import FlavorResource
+from queueing.model import FlavorResource, Quantities
 from queueing.preemption.candidates import Candidates
 from queueing.preemption.cohort_reach import nodes_between, overuses
+from queueing.preemption.fair_order import FairOrder, by_queue
 from queueing.preemption.fragmentation import held as held_on
 from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.eviction_units import split
@@ -130,19 +131,26 @@ class SimulatedRemoval:
                 return False
             if self.candidates.spared(key):
                 return False
-            # Kueue's LessThanInitialShare and LessThanOrEqualToFinalShare: the share after this admission has to be
-            # below what the victim's queue has now, or not above what it has once the victim is gone.
-            if self.queues.rules.fair:
-                mine = quotas.share(self.entry.queue, more=self.option.amounts)
-                before = quotas.share(held.queue)
-                if mine >= before and mine > quotas.share(held.queue, less=given.amounts):
-                    return False
+            if self.candidates.mode.compares and not self.candidates.comparison.allows(held.queue, given.amounts):
+                return False
         if given is held:
             quotas.release_quota(key)
         else:
             left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
             quotas.charge_workload(key, msgspec.structs.replace(held, amounts=left))
         return True
+
+    def in_fair_order(self, units: Sequence[HolderKey]) -> Iterable[HolderKey]:
+        """Units that give back quota, the first to go first: by shares as they are then, where a tree has levels."""
+        tree = self.queues.quotas.tree
+        if not self.candidates.mode.compares or not tree.is_nested(tree.queues[self.entry.queue]):
+            return units
+        queues = by_queue(units, lambda unit: self.queues.entry_of_unit(unit).queue)
+        return FairOrder(self.candidates.comparison, queues).in_turn(self._amounts_of_unit)
+
+    def _amounts_of_unit(self, unit: HolderKey) -> Quantities:
+        held = self._quota_of_unit(unit)
+        return held.amounts if held is not None else {}
 
     def _between(self, queue: str) -> tuple[TreeNode, ...]:
         """The node of another queue, and of the cohorts above it that are not above the preemptor."""

@@ -330,6 +330,13 @@ class Queues:
         queue = entry.queue
         if not self.quotas.shares(queue):
             return Rank(0, NO_SHARE, entry.order)
+        less = self.not_counted(entry)
+        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
+        return Rank(level, share, entry.order)
+
+    def not_counted(self, entry: Entry) -> Quantities | None:
+        """What its queue uses and does not count as used for its rank."""
+        queue = entry.queue
         less = self.leaving.amounts.get(queue)
         # Quota that is held for successors counts as used; the workload
         # must not seem to borrow because of successors behind it.
@@ -339,8 +346,7 @@ class Queues:
                 first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
-        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
-        return Rank(level, share, entry.order)
+        return less
 
     def place_of(self, entry: Entry) -> Place:
         """The place of one in its own queue, whether it waits or grows; the least is first.

@@ -166,7 +166,7 @@ class Reservations:
                 detail, cohort = Reason.RECLAIMED, owed
         # Later rules win: a plan does not store by which rule each
         # victim goes, so it is worked out from the queues as they are.
-        detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
+        detail = Reason.FAIR_SHARING if self.queues.rules.fair and self._borrows(entry) else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
         text = messages.preempted(self.queues.title_of(preemptor), ours, detail, cohort)

@@ -41,7 +41,14 @@ def example(held, *, preemption=RECLAIM, rules=None, size=4, priority=None):
 
 def fill(state, queues, held, *, size, priority):
     pieces = [
-        make_workload(name, queue, gpu=size, level=HOST, created=float(at), priority=priority.get(name, 0))
+        make_workload(
+            name,
+            queue,
+            gpu=size if at else size + amount % size,
+            level=HOST,
+            created=float(at),
+            priority=priority.get(name, 0),
+        )
         for queue, amount in held.items()
         for at in range(amount // size)
         for name in [f"{queue}-{at}"]
@@ -186,3 +193,74 @@ def test_own_queue_last():
     policy = Preemption(reclaim=Reclaim.ANY, within=Within.LOWER)
     state, queues = example(B2, preemption=policy)
     assert set(asks(state, queues, 10, priority=1).values()) == {Reason.IN_CLUSTER_QUEUE}
+
+
+FAIR = Rules(fair=True)
+D = {"vision": 12, "speech": 10, "ads": 22}
+
+
+@pytest.mark.parametrize(("size", "amount", "goes"), [(2, 6, ["ads-10"]), (4, 6, ["ads-4"]), (2, 8, []), (4, 8, [])])
+def test_example_d(size, amount, goes):
+    # research 117.6 with it, product 176.5: without 2 of ads 117.6, the first pass; without 4 58.8, so the second.
+    state, queues = example(D, rules=FAIR, size=size)
+    tree = queues.quotas.tree
+    shares = [
+        tree.share_of(tree.cohorts[name], {KEY: more}, {})[1] for name, more in (("research", amount), ("product", 0))
+    ]
+    assert shares == pytest.approx([{6: 117.6, 8: 176.5}[amount], 176.5], abs=0.1)
+    assert asks(state, queues, amount) == dict.fromkeys(goes, Reason.FAIR_SHARING)
+
+
+def test_within_nominal_takes_without_comparing():
+    # FairSharingPreemptWithinNominal: vision is owed 4, though its share of memory or its weight may be anything.
+    state, queues = example({"vision": 8, "speech": 12, "ads": 28}, rules=FAIR)
+    queues.set_cluster_queue(make_queue("vision", 12, lending=8, cohort="research", weight=0, preemption=RECLAIM))
+    assert asks(state, queues, 4) == {"ads-6": Reason.RECLAIMED}
+
+
+def test_two_of_weight_zero_compare_unweighted():
+    def both(held):
+        queues = make_queues(
+            make_queue("a", 0, cohort="c", weight=0, preemption=RECLAIM),
+            make_queue("b", 0, cohort="c", weight=0),
+            make_queue("lender", 24, cohort="c"),
+            rules=FAIR,
+        )
+        state = make_state(1, 4)
+        fill(state, queues, held, size=4, priority={})
+        return asks(state, queues, 4, "a")
+
+    assert both({"a": 4, "b": 20}) == {"b-4": Reason.FAIR_SHARING}
+    assert both({"a": 12, "b": 12}) == {}
+
+
+def test_the_largest_share_from_the_root_down_loses_first_though_its_queue_has_a_smaller_one():
+    queues = make_queues(
+        make_queue("mine", 0, cohort="org", preemption=RECLAIM),
+        make_queue("small", 0, cohort="large"),
+        make_queue("other", 0, cohort="large"),
+        make_queue("greedy", 0, cohort="modest"),
+        make_queue("lender", 40, cohort="org"),
+        rules=FAIR,
+    )
+    queues.set_cohort(make_cohort("large", 0, "org"))
+    queues.set_cohort(make_cohort("modest", 0, "org"))
+    state = make_state(1, 8)
+    fill(state, queues, {"small": 8, "other": 16, "greedy": 16}, size=4, priority={})
+    # large has 24 of 40, modest 16; in large other has more than small, and less than greedy has in modest.
+    assert asks(state, queues, 4, "mine") == {"other-3": Reason.FAIR_SHARING}
+
+
+def test_own_cohort_counts_with_what_is_asked_for():
+    queues = make_queues(
+        make_queue("mine", 0, cohort="team", preemption=RECLAIM),
+        make_queue("beside", 0, cohort="team"),
+        make_queue("far", 0, cohort="org"),
+        make_queue("lender", 24, cohort="org"),
+        rules=FAIR,
+    )
+    queues.set_cohort(make_cohort("team", 0, "org"))
+    state = make_state(1, 4)
+    fill(state, queues, {"beside": 12, "far": 12}, size=4, priority={})
+    # With the 4 that mine wants team has 16 of 24 and far 12: it takes from its own side.
+    assert asks(state, queues, 4, "mine") == {"beside-2": Reason.FAIR_SHARING}

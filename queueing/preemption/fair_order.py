@@ -1,0 +1,114 @@
+"""Fair sharing between those who take and those who lose, in a tree of cohorts.
+
+Rules, as in Kueue 0.19.2 (pkg/scheduler/preemption/fairsharing)
+- Compared are the two nodes below the lowest cohort above both: the share of the preemptor's with its request has to be
+  below what the victim's has now (LessThanInitialShare), or not above what it has without the victim
+  (LessThanOrEqualToFinalShare).
+- Where quota alone lacks in a tree of several levels, the next victim is looked for from the root down, always in the
+  child with the largest share that has somebody left; of equal ones in a cohort before a queue. Those who may go by the
+  second comparison come before all who may go by the first alone; of these one a queue.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from engine.reservation_key import HolderKey
+from queueing.model import Quantities, Share
+from queueing.preemption.cohort_reach import nodes_between
+from queueing.queues.cohort_tree import CohortTree, TreeNode
+
+
+class FairComparison:
+    """Of a queue that wants ``amounts`` with the queues that it would take from, as things are when it is asked."""
+
+    def __init__(self, tree: CohortTree, queue: str, amounts: Quantities) -> None:
+        self.tree = tree
+        self.taker = tree.queues[queue]
+        self.amounts = amounts
+        self._sides: dict[str, tuple[TreeNode, TreeNode]] = {}
+
+    def allows(self, queue: str, given: Quantities) -> bool:
+        """Whether a queue may lose so much to it."""
+        mine, theirs = self._sides_of(queue)
+        share = self._share_with(mine)
+        return share < self.tree.share_of(theirs, {}, {}) or share <= self._share_without(queue, theirs, given)
+
+    def allows_first(self, queue: str, given: Quantities) -> bool:
+        """Whether it may by what its side has without that."""
+        mine, theirs = self._sides_of(queue)
+        return self._share_with(mine) <= self._share_without(queue, theirs, given)
+
+    def share_now(self, node: TreeNode) -> Share:
+        """The share of any node, with what the preemptor asks for where that is below it."""
+        return (
+            self._share_with(node)
+            if node is self.taker or node in self.taker.path
+            else self.tree.share_of(node, {}, {})
+        )
+
+    def _share_with(self, node: TreeNode) -> Share:
+        return self.tree.share_of(node, self.tree.handed_up_to(self.taker, node, self.amounts), {})
+
+    def _share_without(self, queue: str, node: TreeNode, given: Quantities) -> Share:
+        less = {key: -amount for key, amount in given.items()}
+        return self.tree.share_of(node, self.tree.handed_up_to(self.tree.queues[queue], node, less), {})
+
+    def _sides_of(self, queue: str) -> tuple[TreeNode, TreeNode]:
+        """The nodes below the lowest cohort above both, on either side."""
+        found = self._sides.get(queue)
+        if found is None:
+            other = self.tree.queues[queue]
+            sides = nodes_between(other, self.taker)[-1], nodes_between(self.taker, other)[-1]
+            found = self._sides[queue] = sides
+        return found
+
+
+class FairOrder:
+    """Which of some units goes next; ``units``: by queue, the least important at the end. Asked again after each."""
+
+    def __init__(self, comparison: FairComparison, units: dict[str, list[HolderKey]]) -> None:
+        self.comparison = comparison
+        self.units = units
+        nodes = comparison.tree.queues
+        self._left: Counter[int] = Counter()  # by node, the queues below it that have somebody left
+        for queue in units:
+            self._left.update(map(id, (nodes[queue], *nodes[queue].path)))
+
+    def in_turn(self, given: Callable[[HolderKey], Quantities]) -> Iterator[HolderKey]:
+        """One after the other, while shares change as they are taken; ``given``: what a unit gives back."""
+        own, kept = self.comparison.taker.name, dict[str, list[HolderKey]]()
+        while (queue := self._next_queue()) is not None:
+            unit = self._pop(queue)
+            if queue == own or self.comparison.allows_first(queue, given(unit)):
+                yield unit
+            else:
+                kept.setdefault(queue, []).append(unit)
+        again = FairOrder(self.comparison, {queue: units[:1] for queue, units in kept.items()})
+        while (queue := again._next_queue()) is not None:
+            yield again._pop(queue)
+
+    def _next_queue(self) -> str | None:
+        node, left = self.comparison.taker.root, self._left
+        if not left[id(node)]:
+            return None
+        while not node.is_queue:
+            children = (child for child in node.children.values() if left[id(child)])
+            # By name last, as equal ones come in the order in which they were made otherwise.
+            node = max(children, key=lambda child: (self.comparison.share_now(child), not child.is_queue, child.name))
+        return node.name
+
+    def _pop(self, queue: str) -> HolderKey:
+        units = self.units[queue]
+        unit = units.pop()
+        if not units:
+            node = self.comparison.tree.queues[queue]
+            self._left.subtract(map(id, (node, *node.path)))
+        return unit
+
+
+def by_queue(units: Iterable[HolderKey], queue_of: Callable[[HolderKey], str]) -> dict[str, list[HolderKey]]:
+    """Units in order, the first of each queue at the end of its list."""
+    found: dict[str, list[HolderKey]] = {}
+    for unit in units:
+        found.setdefault(queue_of(unit), []).append(unit)
+    return {queue: each[::-1] for queue, each in found.items()}
