@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from engine.arrays import Ints
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
 from engine.reservation_key import HolderKey, order_of
@@ -37,7 +38,7 @@ from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
 from queueing.queues.usage import FlavorRows, Mask
 
-# The shares from the root down to its queue, the largest first; its priority; how new it is; its unit.
+# The shares from the root down to its queue, the largest first; its level; how new it is; its unit.
 Importance = tuple[tuple[tuple[bool, float], ...], int, float, tuple[str, ...]]
 _LEAST: Final = (True, 0.0)
 _NOWHERE: Final = 1 << 62  # beyond every path
@@ -143,7 +144,7 @@ class Candidates(msgspec.Struct, dict=True):
         return found
 
     def few(self, limit: int, most: int | None) -> list[HolderKey]:
-        """All units of up to a priority that may be taken; [] where they are more than ``limit``."""
+        """All units of up to a level that may be taken; [] where they are more than ``limit``."""
         found: list[HolderKey] = []
         for flavor in dict.fromkeys(self.option.rooms):
             occupancy = self.queues.holders.usage(self.state, flavor)
@@ -151,7 +152,7 @@ class Candidates(msgspec.Struct, dict=True):
                 continue
             eligible = self.eligible(occupancy)
             if most is not None:
-                eligible &= occupancy.priority[: len(eligible)] <= most
+                eligible &= self.levels(occupancy)[: len(eligible)] <= most
             if np.count_nonzero(eligible) + len(found) > limit:
                 return []
             found += [occupancy.keys[number] for number in eligible.nonzero()[0].tolist()]
@@ -195,6 +196,39 @@ class Candidates(msgspec.Struct, dict=True):
                 found[occupancy.numbers[unit]] = False
         return found
 
+    def level_of(self, unit: HolderKey) -> int:
+        """How late one is taken, the least first: by priority, in its own queue by use by what its LocalQueue used."""
+        workload = self.queues.entry_of_unit(unit).workload
+        return self._levels.get(workload.key, workload.priority)
+
+    def levels(self, occupancy: FlavorRows) -> Ints:
+        """The same of all owners of slots in a flavor."""
+        if not self._levels:
+            return occupancy.priority
+        found = occupancy.priority.copy()
+        for key, level in self._levels.items():
+            for unit in occupancy.units_of_workload(key):
+                found[occupancy.numbers[unit]] = level
+        return found
+
+    @cached_property
+    def _levels(self) -> dict[HolderKey, int]:
+        """By who holds quota of its own queue, where that goes by use: the higher score first, then low priority.
+
+        All others come before them, as in Kueue 0.19.2 (CandidatesOrdering in pkg/scheduler/preemption/common).
+        """
+        queues, own = self.queues, self.entry.queue
+        line = queues.pending.lines.get(own)
+        if line is None or not line.by_use or _policy(queues, self.entry).within is Within.NEVER:
+            return {}
+        others = (key for name in self._others() for key in queues.holders.held_in(name))
+        dearest = max((queues.entries[key].workload.priority for key in others), default=-1)
+        dearest = max(dearest, self.entry.workload.outranks if queues.rules.pods else -1)
+        workloads = [queues.entries[key].workload for key in queues.holders.held_in(own)]
+        places = {one.key: (-queues.use.score_of(one.part), one.priority) for one in workloads}
+        ranks = {place: dearest + 1 + at for at, place in enumerate(sorted(set(places.values())))}
+        return {key: ranks[place] for key, place in places.items()}
+
     def givers(self) -> Iterator[Entry]:
         """Candidates that would give back some of the quota that is lacking, in no order."""
         others, lacking = self._others(), self._lacking_quotas()
@@ -219,7 +253,7 @@ class Candidates(msgspec.Struct, dict=True):
         ]
 
     def importance(self, unit: HolderKey) -> Importance:
-        """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
+        """Whom to take first: with fair sharing those of the largest share; the lowest level, then the newest."""
         found = self._importance.get(unit)
         if found is None:
             shares: tuple[tuple[bool, float], ...] = (_LEAST,)
@@ -228,7 +262,7 @@ class Candidates(msgspec.Struct, dict=True):
                 if other.queue not in self._shares:
                     self._shares[other.queue] = self._shares_down_to(other.queue)
                 shares = self._shares[other.queue]
-            found = self._importance[unit] = shares, other.workload.priority, -other.workload.created, order_of(unit)
+            found = self._importance[unit] = shares, self.level_of(unit), -other.workload.created, order_of(unit)
         return found
 
     def _shares_down_to(self, queue: str) -> tuple[tuple[bool, float], ...]:

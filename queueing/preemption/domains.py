@@ -58,12 +58,14 @@ class NodeBound(NamedTuple):
 class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
     """One pod set on one flavor, and the owners of slots there that may be taken (by number).
 
+    ``levels``: by owner, its priority, or in a queue by use what stands for it (`Candidates.level_of`).
     ``relief``: where their going frees devices of claims.
     """
 
     outlook: UpperBounds
     occupancy: FlavorRows
     eligible: Mask
+    levels: Ints
     relief: DeviceRelief | None = None
 
     @property
@@ -82,13 +84,17 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         rows = self.occupancy.rows()
         return rows.select_rows(self.eligible[rows.owner])
 
+    def level_of_unit(self, unit: HolderKey) -> int:
+        """The level of a candidate that holds something in this flavor."""
+        return int(self.levels[self.occupancy.numbers[unit]])
+
     def keys(self, numbers: Ints) -> list[HolderKey]:
         """Workloads by number."""
         return [self.occupancy.keys[number] for number in numbers.tolist()]
 
     def worth(self, plan: Plan) -> float:
         """The cost of a plan, as regions count it."""
-        return self.cost(victim.priority for victim in plan.victims)
+        return self.cost(victim.level for victim in plan.victims)
 
     def cost(self, priorities: Iterable[int]) -> float:
         """The same of victims of these priorities."""
@@ -98,7 +104,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _priorities(self) -> Ints:
-        return np.unique(self.occupancy.priority[self.rows.owner])
+        return np.unique(self.levels[self.rows.owner])
 
     def regions(self, *, every: bool = False, by_count: bool = False) -> Iterator[CandidateDomain]:
         """Domains that would take the pod set with victims of the least highest priority; then with all candidates.
@@ -129,7 +135,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         found = self._looked_at.get(at)
         # Each step of the bisection, and each rank after it, would else sum the same rows.
         if found is None:
-            rows = self.rows.select_rows(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
+            rows = self.rows.select_rows(self.levels[self.rows.owner] <= self._priorities[at])
             found = self._looked_at[at] = rows, self.occupancy.freed(rows, self.resources)
         return found
 
@@ -194,7 +200,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         """By node of a region, the candidates that hold something there."""
         found: dict[str, list[HolderKey]] = {}
         rows = self.rows.select_rows(np.isin(self.rows.leaf, region.leaves))
-        rows = rows.select_rows(self.occupancy.priority[rows.owner] <= region.most)
+        rows = rows.select_rows(self.levels[rows.owner] <= region.most)
         names, keys = self.outlook.tree.names, self.occupancy.keys
         for leaf, owner in sorted(set(zip(rows.leaf.tolist(), rows.owner.tolist(), strict=True))):
             found.setdefault(names[leaf], []).append(keys[owner])
@@ -205,7 +211,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
 
         ``by_count``: the one of the least number. Of equal bounds what costs least first, as far as sums tell.
         """
-        rows, outlook, priorities = self.rows, self.outlook, self.occupancy.priority
+        rows, outlook, priorities = self.rows, self.outlook, self.levels
         if not len(rows.owner):
             return []
         price = self._prices(rows, by_count=by_count)
@@ -259,7 +265,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         low, high = float(self._priorities[0]), float(self._priorities[-1])
         created = self.occupancy.created[rows.owner]
         age = (created.max() - created) / max(float(created.max() - created.min()), 1.0)
-        important = (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0)
+        important = (self.levels[rows.owner] - low) / max(high - low, 1.0)
         weight[rows.owner] = 1.0 + important * (_LARGER if by_count else 1.0) + _OLDER * age
         # Where priorities come first and span less than 1,000, sizes and ages stay below the step between two of them.
         weight += _LARGER * self._sizes(rows)

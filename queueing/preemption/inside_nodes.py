@@ -41,6 +41,7 @@ Offer = tuple[int, int, Amount]  # priority, its part of the sum, what a victim 
 class EvictableUnit(msgspec.Struct, frozen=True, gc=False):
     """A unit that may be taken: its priority, and its workload with those of the pods that are bound.
 
+    ``priority``: in a queue by use what stands for it (`queueing.preemption.candidates.Candidates.level_of`).
     A node is in one domain, so what the workload has there is the unit's.
     """
 

@@ -17,7 +17,8 @@ class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
     """A workload or pod that is to make room, and by which rule.
 
     ``domains``: it loses the slices that it has in these, each of them a victim of its own in sums and numbers; () it
-    goes whole. ``cohort``: whose quota is taken back, where it is not that of the preemptor's queue.
+    goes whole. ``cohort``: whose quota is taken back, where it is not that of the preemptor's queue. ``level``: by what
+    victims are compared, its priority in most queues (`Candidates.level_of`).
     """
 
     key: HolderKey
@@ -26,6 +27,7 @@ class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
     reason: Reason
     domains: tuple[Path, ...] = ()
     cohort: str = ""
+    level: int = 0
 
     @property
     def is_pod(self) -> bool:
@@ -52,9 +54,9 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def cost(self) -> tuple[int, int, int]:
-        """(highest priority of a victim, sum of priorities, victims): less is better."""
-        total = sum(max(victim.priority, 0) * victim.units for victim in self.victims)
-        return max(victim.priority for victim in self.victims), total, sum(victim.units for victim in self.victims)
+        """(highest level of a victim, sum of levels, victims): less is better."""
+        total = sum(max(victim.level, 0) * victim.units for victim in self.victims)
+        return max(victim.level for victim in self.victims), total, sum(victim.units for victim in self.victims)
 
 
 def ranked(rules: ChoiceRules, highest: int, total: int, size: int, landings: Landings | None = None) -> Key:

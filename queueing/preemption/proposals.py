@@ -114,7 +114,7 @@ class Proposals(msgspec.Struct):
                     continue
                 sets = chosen.keys, site.keys(region.wide)
                 found.append((chosen.price, number, Proposal(sets, region.most, region.cost, chosen.price)))
-                least = min(least, site.cost(self.queues.entry_of_unit(key).workload.priority for key in chosen.keys))
+                least = min(least, site.cost(map(site.level_of_unit, chosen.keys)))
                 nodes += len(region.leaves)
                 if chosen.price < best:
                     best, settled = chosen.price, chosen.settled
@@ -135,7 +135,9 @@ class Proposals(msgspec.Struct):
         if found is None:
             other = self.queues.entry_of_unit(key)
             pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
-            found = self._holders[key] = EvictableUnit(key, other.workload.priority, tuple(pods), other.workload.key)
+            found = self._holders[key] = EvictableUnit(
+                key, self.site.level_of_unit(key), tuple(pods), other.workload.key
+            )
         return found
 
 

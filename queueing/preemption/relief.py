@@ -27,7 +27,7 @@ class DeviceHolder(NamedTuple):
     """
 
     number: int
-    priority: int
+    level: int
     pods: frozenset[str]
     slots: tuple[tuple[str, DeviceAsk, int], ...]
     devices: int
@@ -44,15 +44,15 @@ class DeviceRelief(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_removal(
-        cls, taking: SimulatedRemoval, outlook: UpperBounds, usage: FlavorRows, eligible: Mask
+        cls, taking: SimulatedRemoval, outlook: UpperBounds, usage: FlavorRows, eligible: Mask, levels: Ints
     ) -> "DeviceRelief | None":
-        """None where no device comes free by anybody's going, or none is asked for."""
+        """None where no device comes free by anybody's going, or none is asked for. ``levels``: of all owners."""
         ask = outlook.pod_set.devices
         if ask is None:
             return None
         found = [
             DeviceHolder(
-                number, int(usage.priority[number]), pods, slots, taking.count_devices(unit, taking.pods_of_unit(unit))
+                number, int(levels[number]), pods, slots, taking.count_devices(unit, taking.pods_of_unit(unit))
             )
             for number in eligible.nonzero()[0].tolist()
             if role_of(unit := usage.keys[number]) is not Role.POD
@@ -62,10 +62,10 @@ class DeviceRelief(msgspec.Struct, frozen=True):
         return cls(taking.state, outlook, ask, tuple(found)) if found else None
 
     def count_relieved(self, most: int) -> Ints:
-        """``(leaves,) int64``: pods for which there would be devices, were all gone up to a priority."""
+        """``(leaves,) int64``: pods for which there would be devices, were all gone up to a level."""
         found = self._counts.get(most)
         if found is None:
-            gone = [one for one in self.holders if one.priority <= most]
+            gone = [one for one in self.holders if one.level <= most]
             slots: dict[str, dict[DeviceAsk, int]] = {}
             for node, ask, units in (each for one in gone for each in one.slots):
                 here = slots.setdefault(node, {})

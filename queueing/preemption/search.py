@@ -181,8 +181,9 @@ class _Search:
                     occupancy = self.queues.holders.usage(self.state, flavor)
                     if outlook is not None and occupancy is not None:
                         eligible = self.candidates.eligible(occupancy)
-                        relief = DeviceRelief.from_removal(self.removal, outlook, occupancy, eligible)
-                        return CandidateDomains(outlook, occupancy, eligible, relief)
+                        levels = self.candidates.levels(occupancy)
+                        relief = DeviceRelief.from_removal(self.removal, outlook, occupancy, eligible, levels)
+                        return CandidateDomains(outlook, occupancy, eligible, levels, relief)
         return None
 
     def _ever_more(self) -> Plan | None:
@@ -247,14 +248,14 @@ class _Search:
             return best  # slots that no pod is in yet might be thought elsewhere inside their nodes
         most = None if best is None or self._rules.by_count else best.cost[0]
         units = self.candidates.few(FEW_OF_SEVERAL if several else FEW, most)
-        priorities = [self.queues.entry_of_unit(unit).workload.priority for unit in units]
+        levels = [self.candidates.level_of(unit) for unit in units]
         resources = self._resources
         frees = [self._frees(unit) for unit in units]
         self._needed = None
         # A bound of what evictions mend: no plan leaves fewer nodes
         # broken, so sets that cost more even so end the search.
         mended = -partly_free(self.state, resources)
-        for chosen in subsets(priorities, frees, self._rules):
+        for chosen in subsets(levels, frees, self._rules):
             if best is not None and (*chosen.key, chosen.freed, mended) >= best.key(self._rules):
                 break
             found = self._try_sets([units[at] for at in chosen.members])
@@ -380,4 +381,5 @@ class _Search:
                 reason = Reason.OUTSIDE_QUEUES
             elif other.queue != self.entry.queue:
                 reason, cohort = self.candidates.reason_for(other.queue)
-            yield PlannedVictim(workload.key, workload.uid, workload.priority, reason, domains, cohort)
+            level = self.candidates.level_of(workload.key)
+            yield PlannedVictim(workload.key, workload.uid, workload.priority, reason, domains, cohort, level)
