@@ -44,7 +44,10 @@ def _key_rows() -> Iterator[str]:
         (keys.preferred, "a level, or `auto` (the narrowest): the pods use as few domains as possible"),
         ((keys.unconstrained,), '`"true"`: the pods can run anywhere, but they are counted'),
         ((keys.slice_level,), "a level: each slice of the pods runs in one domain of this level"),
-        ((keys.slice_size,), "a whole number from 1 to 1000000: the number of consecutive ranks that form a slice"),
+        (
+            (keys.slice_size,),
+            "a whole number from 1 to 1000000: how many consecutive ranks form a slice; the last one may have fewer",
+        ),
         (
             (keys.slice_layers,),
             'level and size for 1 to 3 layers of slices, the widest first: `[{"topology": LEVEL, "size": N}, ...]`',

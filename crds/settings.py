@@ -116,6 +116,9 @@ class Settings(BaseModel):
     """The prefix of request annotations, the scheduling gate and the queue label."""
     namespace: DnsLabel = NAMESPACE
     """The namespace in which Topogate runs."""
+    beside_kueue: bool = False
+    """Topogate shares its domain with a Kueue in the cluster and serves namespaces with the label topogate.dev/served
+    alone, which Kueue is to leave out. `topogate install --beside-kueue` sets it with all that goes with it."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level of messages that are logged."""
@@ -348,6 +351,12 @@ class Settings(BaseModel):
         return Keys(self.domain)
 
     @model_validator(mode="after")
+    def _shares_kueues_domain(self) -> "Settings":
+        if self.beside_kueue and self.domain != DEFAULT_DOMAIN:
+            raise ValueError(f"besideKueue: expected domain {DEFAULT_DOMAIN}, which is Kueue's, found {self.domain}")
+        return self
+
+    @model_validator(mode="after")
     def _each_class_counts_once(self) -> "Settings":
         if (why := ambiguous(self.device_class_mappings)) is not None:
             raise ValueError(f"deviceClassMappings: {why}")
@@ -389,6 +398,7 @@ AT_START: Final = frozenset(
 DECIDED: Final = frozenset(
     {
         *("domain", "namespace", "bindAddress", "healthPort", "metricsPort", "metricsAuthentication", "leaseName"),
+        "besideKueue",
         *("webhookPort", "webhookUrl", "webhookService", "webhookSecret", "webhookConfiguration", "certificateSource"),
         *("agentNodeName", "agentSysfs", "agentProc", "agentKubeletDirectory", "agentPodResourcesSocket"),
     }

@@ -3,6 +3,7 @@
 Rules
 - ``podset-slice-required-topology`` (a level) and ``podset-slice-size`` come together: each run of so many pods shares
   one domain of the level.
+- The last slice may be a part of one, as in Kueue from 0.20 on (PR 15640), but not where there are several layers.
 - ``podset-slice-required-topology-constraints`` says the same in one to three layers, the widest first, as JSON:
   ``[{"topology": LEVEL, "size": N}, ...]``. Each level once; each size a multiple of the next.
 - ``podset-group-name``: pod sets of one group (a leader and its workers) share one domain of the requested level. It
@@ -74,14 +75,22 @@ def _read(places: Sequence[Place], keys: Keys) -> Slices:
     return Slices(layers, field, group, group_field)
 
 
-def uneven(layers: Sequence[SliceLayer], count: int) -> str:
-    """Why so many pods make no whole slices, for a message; "" where they do."""
+def uneven(layers: Sequence[SliceLayer], count: int, ranks: int | None = None) -> str:
+    """Why so many pods at once cannot be in these slices, for a message; "" where they can.
+
+    The last slice may be a part of one, where there is one layer, and all ``ranks`` run at once (None: they have none).
+    """
     if not layers or count % layers[0].size == 0:
+        return ""
+    several = len(layers) > 1
+    if not several and (ranks is None or ranks <= count):
         return ""
     size = layers[0].size
     below = count - count % size
     near = f"{below} or {below + size}" if below else str(size)
-    return f"{count} pods do not divide into slices of {size}; {near} would"
+    # Of more ranks than run at once, the last slice of each moment would be another one.
+    told, inner = ("", " that have slices within them") if several else (f" at once, of {ranks},", "")
+    return f"{count} pods{told} do not divide into slices of {size}{inner}; {near} would"
 
 
 def _find_annotation(places: Sequence[Place], key: str) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE, SERVED
 from manifests.render import LOCAL_WORDS
 
 Edit = Callable[[str], str]
@@ -22,6 +22,7 @@ FOLDERS = (
     "manifests/base",
     "manifests/agent",
     "manifests/kueue",
+    "manifests/beside-kueue",
     "manifests/cert-manager",
     "manifests/monitoring",
     "manifests/metrics-authentication",
@@ -250,6 +251,18 @@ _AUTHENTICATES = "- name: TOPOGATE_METRICS_AUTHENTICATION\n  value: kubernetes"
 _BEARER = "bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token"
 _OWN_AUTHORITY = ("  name: topogate-self-signed", "  name: topogate-ca", "  name: topogate")
 
+_BESIDE = "{{- if .Values.kueue.beside }}"
+_NOT_OURS = "- key: kubernetes.io/metadata.name\n  operator: NotIn\n  values: [{{ .Release.Namespace }}]"
+_SERVED = f'- key: {SERVED}\n  operator: In\n  values: ["true"]'
+
+
+def _narrowed(binding: str) -> Edit:
+    """A binding that meets objects of served namespaces alone, beside Kueue."""
+    wanted = "\n".join(f"    {line}" for line in _SERVED.splitlines())
+    selector = f"matchResources:\n  namespaceSelector:\n    matchExpressions:\n{wanted}"
+    return swap(binding, f"{binding}\n{_BESIDE}\n{selector}\n{{{{- end }}}}")
+
+
 # By file or by folder.
 EDITS: Mapping[str, Sequence[Edit]] = {
     "crds/bases": [
@@ -293,6 +306,13 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             'expression: {{ include "topogate.devices" . | quote }}',
         )
     ],
+    "manifests/base/policy.yaml": [_narrowed("policyName: topogate-pods\nvalidationActions: [Deny]")],
+    "manifests/base/policy-hints.yaml": [
+        _narrowed("policyName: topogate-hints\nvalidationActions: [Warn]"),
+        _narrowed("policyName: topogate-unread\nvalidationActions: [Warn]"),
+    ],
+    "manifests/default-queue-hint/policy.yaml": [_narrowed("policyName: topogate-default-hint")],
+    "manifests/default-queue/policy.yaml": [_narrowed("policyName: topogate-default-queue")],
     "manifests/base/network.yaml": [
         _api_server(2),
         _from("{port: 9443, protocol: TCP} # admission reviews, from the API server", "webhookFrom"),
@@ -316,11 +336,12 @@ EDITS: Mapping[str, Sequence[Edit]] = {
         swap("env:", f"env:\n{_either(_AUTHENTICATES)}"),
     ],
     "manifests/base/admission.yaml": [
+        swap(_NOT_OURS, f"{_NOT_OURS}\n{_BESIDE}\n{_SERVED}\n{{{{- end }}}}", count=4),
         swap(
             "metadata:\n  name: topogate-webhook",
             f"metadata:\n  name: topogate-webhook\n  {{{{- if {CERT_MANAGER} }}}}\n  annotations:\n"
             f"    cert-manager.io/inject-ca-from: {{{{ .Release.Namespace }}}}/topogate-webhook\n  {{{{- end }}}}",
-        )
+        ),
     ],
     "manifests/agent/network.yaml": [_api_server(1), _metrics_from(1)],
     "manifests/agent/daemonset.yaml": [
@@ -402,7 +423,8 @@ _MUTATING_POLICY = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 WHEN: Mapping[str, str] = {
     "crds/bases": ".Values.crds.install",
     "manifests/agent": ".Values.agent.enabled",
-    "manifests/kueue": ".Values.kueue.enabled",
+    "manifests/kueue": "or .Values.kueue.enabled .Values.kueue.beside",
+    "manifests/beside-kueue": ".Values.kueue.beside",
     "manifests/base/network.yaml": ".Values.networkPolicy.enabled",
     "manifests/agent/network.yaml": "and .Values.agent.enabled .Values.networkPolicy.enabled",
     "manifests/web": ".Values.web.enabled",

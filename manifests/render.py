@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
 
-from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE, SERVED
 from crds.settings import CONFIG_KEY, Settings, parse
 
 Json = dict[str, Any]
@@ -25,6 +25,15 @@ LEASE = UNGATER = "topogate-ungater"
 NOMINATES = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}  # where nominateGatedPods is set
 AGENT = "topogate-agent"
 METRICS = "topogate-metrics-authentication"
+SERVED_ALONE: Final[Json] = {"key": SERVED, "operator": "In", "values": ["true"]}
+# Policies for pods, jobs and their owners, which are Kueue's elsewhere.
+NARROWED: Final = (
+    "topogate-pods",
+    "topogate-hints",
+    "topogate-unread",
+    "topogate-default-queue",
+    "topogate-default-hint",
+)
 PART_OF = {"app.kubernetes.io/part-of": "topogate"}
 # What another domain, or another namespace, is put in for. As an API group it is Kueue's own, whatever the domain is.
 LOCAL_WORDS = re.compile(rf"(?<!apiGroups: \[){re.escape(DEFAULT_DOMAIN)}|{re.escape(NAMESPACE)}")
@@ -34,6 +43,7 @@ _AGENT_AFTER = "ungater.yaml"  # before the rules that refuse what the component
 _KUEUE_AFTER = "rbac-ungater.yaml"
 _METRICS_AFTER = "rbac-users.yaml"
 _DEFAULT_AFTER = "policy-hints.yaml"
+_BESIDE_AFTER = "policy-webhook.yaml"
 _IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})  # and the policies of their pods
 
 
@@ -45,7 +55,8 @@ class InstallOptions(msgspec.Struct, frozen=True):
     text of the settings file; empty: the one of the base. ``agent``: with the DaemonSet, in a namespace of its own.
     ``kueue``: with what it takes to answer Kueue's admission checks. ``metrics_authentication``: metrics are for those
     whom Kubernetes lets read them. ``default_queue``: with the policy that puts what names no queue into the LocalQueue
-    default; only newer API servers take it. ``default_hint``: with a warning that older ones do not.
+    default; only newer API servers take it. ``default_hint``: with a warning that older ones do not. ``beside``: in
+    Kueue's domain beside Kueue, for namespaces that are labelled.
     """
 
     domain: str = DEFAULT_DOMAIN
@@ -58,6 +69,7 @@ class InstallOptions(msgspec.Struct, frozen=True):
     metrics_authentication: bool = False
     default_queue: bool = False
     default_hint: bool = False
+    beside: bool = False
 
 
 def objects(options: InstallOptions | None = None) -> list[Json]:
@@ -78,8 +90,8 @@ def _objects(wanted: InstallOptions) -> tuple[Json, ...]:
 
 def _texts(options: InstallOptions) -> Iterator[str]:
     """Every manifest in the order of the kustomizations."""
-    folders = ("base", "agent", "kueue", "metrics-authentication", "default-queue", "default-queue-hint")
-    base, agent, kueue, metrics, default, hint = (files("manifests") / part for part in folders)
+    parts = ("base", "agent", "kueue", "metrics-authentication", "default-queue", "default-queue-hint", "beside-kueue")
+    base, agent, kueue, metrics, default, hint, beside = (files("manifests") / part for part in parts)
     for entry in _resources(base):
         # kustomize has the kinds first. Here they follow the namespace, out of their own package.
         if entry == _CRDS:
@@ -92,6 +104,8 @@ def _texts(options: InstallOptions) -> Iterator[str]:
         for wanted, part in ((options.default_queue, default), (options.default_hint, hint)):
             if entry == _DEFAULT_AFTER and wanted:
                 yield from (_localised((part / own).read_text(encoding="utf-8"), options) for own in _resources(part))
+        if entry == _BESIDE_AFTER and options.beside:
+            yield from (_localised((beside / own).read_text(encoding="utf-8"), options) for own in _resources(beside))
         # Each optional part has a fixed place in the order: deleting goes backwards through the same list.
         if entry == _METRICS_AFTER and options.metrics_authentication:
             yield from (_localised((metrics / own).read_text(encoding="utf-8"), options) for own in _resources(metrics))
@@ -134,7 +148,20 @@ def _is_rendered(obj: Json, options: InstallOptions) -> bool:
     return not (options.webhook_url and of_components)
 
 
+def _narrow(obj: Json) -> None:
+    """Have webhooks and policies for objects of tenants meet them in namespaces alone that are served."""
+    for webhook in obj.get("webhooks", ()):
+        wanted = webhook["namespaceSelector"]["matchExpressions"]
+        # The one for settings looks at Topogate's own namespace.
+        if all(one["operator"] == "NotIn" for one in wanted):
+            wanted.append(SERVED_ALONE)
+    if obj["kind"].endswith("AdmissionPolicyBinding") and obj["metadata"]["name"] in NARROWED:
+        obj["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [SERVED_ALONE]}}
+
+
 def _adapted(obj: Json, options: InstallOptions) -> Json:
+    if options.beside:
+        _narrow(obj)
     if obj["kind"] in {"Deployment", "DaemonSet"} and options.metrics_authentication:
         variable = {"name": "TOPOGATE_METRICS_AUTHENTICATION", "value": "kubernetes"}
         obj["spec"]["template"]["spec"]["containers"][0]["env"].insert(0, variable)

@@ -215,6 +215,8 @@ class Kueue(_Section):
 
     enabled: bool = False
     """Let the ungater read Kueue's objects and write the states of its check; the domain is then not Kueue's."""
+    beside: bool = False
+    """Share Kueue's domain, and serve namespaces with the label topogate.dev/served=true alone."""
 
 
 class Values(_Section):

@@ -18,6 +18,8 @@ from ungater import kinds
 from ungater.cache import rules
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
+from ungater.cache.served import BesideKueue
+from ungater.cache.views import View
 from ungater.cycle_requests import CycleRequests
 from ungater.executor.eviction import Eviction, ReclaimRules
 from ungater.executor.executor import Executor
@@ -26,11 +28,12 @@ from ungater.executor.ordered_writes import OrderedWrites
 from ungater.executor.start_stop import StartStop
 from ungater.executor.sweeper import Sweeper
 from ungater.guard import Guard
-from ungater.informers import Informers
+from ungater.informers import Foreign, Informers
 from ungater.jobs.pod_template import Added, to_pods
 from ungater.kueue.bridge import AdmissionCheckController
 from ungater.kueue.retries import NeverFits, RetryLimits
 from ungater.kueue.standings import KueueStandings
+from ungater.kueue.started import StartedByKueue
 from ungater.look_ups import stores_of
 from ungater.metrics import ControllerMetrics
 from ungater.model.job_view import namespace_of
@@ -107,15 +110,24 @@ def assemble(
     clock: Clock,
     *,
     scheduler: SchedulerRules = NEWEST,
+    restart: Callable[[], None] = lambda: None,
 ) -> Parts:
-    """All parts, joined. Nothing runs yet."""
+    """All parts, joined. Nothing runs yet. ``restart``: has the term end, and another begin."""
     queue, guard = WorkQueue(clock, namespace_of), Guard(clock, metrics.failed)
     requests, tasks, standings = CycleRequests(), Tasks(), KueueStandings()
     informers = Informers(client, settings.keys, clock, metrics.signal)
     notices = NodeNotices(recorder, metrics, informers.node)
-    wake = requests.request_cycle
+    wake, discovery = requests.request_cycle, informers.discovery
+    kueue = StartedByKueue(discovery, clock, queue.add)
+    beside = BesideKueue(kueue.find, lambda: kueue.is_known, restart) if settings.beside_kueue else None
+    # Kueue's quota is no business of ours where its namespaces are not: nobody is held back for it.
+    view = standings.view_of_job if beside is None else None
     cache = _cache(
-        settings, informers, standings, notices, clock, requeue=queue.add, wake=wake, guard=guard, scheduler=scheduler
+        *(settings, informers, view, beside, notices, clock),
+        requeue=queue.add,
+        wake=wake,
+        guard=guard,
+        scheduler=scheduler,
     )
     shared: _Shared = {"requeue": queue.add, "metrics": metrics, "recorder": recorder, "clock": clock}
     writer = WorkloadWriter(client, clock)
@@ -143,11 +155,11 @@ def assemble(
         saw=requests.saw,
         clock=clock,
     )
-    flavors, discovery = informers.of(kinds.FLAVORS).store, informers.discovery
+    flavors = informers.of(kinds.FLAVORS).store
     bridge = AdmissionCheckController(client, cache, standings, _limits(settings), flavors, discovery, clock)
     budgets = BudgetWatch(cache)
     # An event reaches parts that are all there.
-    _subscribe(informers, cache, evictor, budgets, bridge)
+    _subscribe(informers, cache, evictor, budgets, bridge, bridge if beside is None else kueue)
     return Parts(
         informers=informers,
         cache=cache,
@@ -181,10 +193,11 @@ def assemble(
     )
 
 
-def _cache(
+def _cache(  # noqa: PLR0917
     settings: "Settings",
     informers: Informers,
-    standings: KueueStandings,
+    view: View | None,
+    beside: BesideKueue | None,
     notices: NodeNotices,
     clock: Clock,
     *,
@@ -199,7 +212,8 @@ def _cache(
         requeue,
         wake,
         notices=notices,
-        view=standings.view_of_job,
+        view=view,
+        beside=beside,
         batch_seconds=settings.ungate_batch_seconds,
         options=TopologyOptions.from_settings(settings),
         queueing=rules.queue_rules(settings),
@@ -215,8 +229,13 @@ def _cache(
     )
 
 
-def _subscribe(
-    informers: Informers, cache: Cache, evictor: Evictor, budgets: BudgetWatch, bridge: AdmissionCheckController
+def _subscribe(  # noqa: PLR0917
+    informers: Informers,
+    cache: Cache,
+    evictor: Evictor,
+    budgets: BudgetWatch,
+    bridge: AdmissionCheckController,
+    foreign: Foreign,
 ) -> None:
     informers.subscribe(
         cache,
@@ -228,7 +247,7 @@ def _subscribe(
             kinds.BUDGETS: (budgets.on_budget,),
             kinds.FLAVORS: (lambda _: bridge.flavors_changed(),),
         },
-        foreign=bridge,
+        foreign=foreign,
     )
 
 

@@ -182,6 +182,11 @@ class OptionalInformer(Generic[T]):
         return self._informer is not None and self._informer.has_synced
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known which objects there are: all of them, or none as the resource is not served."""
+        return self._looked.is_set() and (self._informer is None or self._informer.has_synced)
+
+    @property
     def last_heard_by_kind(self) -> tuple[tuple[Resource, float], ...]:
         """What is watched, and when something was last heard of it; () while it is not served."""
         if self.resource is None or self._informer is None:

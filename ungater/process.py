@@ -142,7 +142,7 @@ class Process:
                         term.result()
                         return
                     now = await self._scheduler(client, scheduler)
-                log.info("the settings, or the version of the API server, are others: all is read again")
+                log.info("settings, namespaces, or the version of the API server are others: all is read again")
             finally:
                 for task in (term, retold):
                     task.cancel()
@@ -151,7 +151,11 @@ class Process:
             scheduler = now
 
     async def _term(self, client: Client, scheduler: SchedulerRules) -> None:
-        parts = assemble(self._settings, client, self.metrics, self._recorder, self._clock, scheduler=scheduler)
+        parts = assemble(
+            *(self._settings, client, self.metrics, self._recorder, self._clock),
+            scheduler=scheduler,
+            restart=self._serve_others,
+        )
         self.controller = Controller(parts, self._recorder, self.metrics, self._clock)
         self.metrics.leader.set(1)
         try:
@@ -161,6 +165,11 @@ class Process:
             # Gauges of this term would stand beside those of whoever leads next.
             self.metrics.end_leading()
             self.controller = None
+
+    def _serve_others(self) -> None:
+        """Other namespaces are to be served: the term ends, as with other settings."""
+        log.info("namespaces are served, or no longer")
+        self._retold.set()
 
     @staticmethod
     async def _scheduler(client: Client, known: SchedulerRules) -> SchedulerRules:

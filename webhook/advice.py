@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
-from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, TOPOLOGY_QOS, Keys
+from crds.constants import EVICT_BY, GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, SLICE, TOPOLOGY_QOS, Keys
 from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, group_named, level_in
 from engine.model import Policy
 from webhook.checks import OWN, OWN_REQUESTS, QueueRoute, queue_of, queue_path
@@ -198,8 +198,19 @@ def on_counts(job: ReviewedJob, request: ParsedRequest) -> Iterator[str]:
             "room is taken for so many"
         )
         at_once = completions
+    said = {**annotations_of(job.spec.template.metadata if job.spec.template else None), **annotations_of(job.metadata)}
+    yield from on_broken_slices(request, at_once, said, JOB_PATH)
     if request.policy is Policy.REQUIRED and request.level == HOSTNAME_LABEL and at_once > 1:
         yield f"{request.field}: all {at_once} pods must fit on a single node, as the level is {HOSTNAME_LABEL}"
+
+
+def on_broken_slices(request: ParsedRequest, count: int, wishes: Mapping[str, str], at: str) -> Iterator[str]:
+    """A workload that may lose its slices one by one, and has one that is not whole; ``count``: its pods."""
+    if wishes.get(EVICT_BY) == SLICE and request.slices and count % request.slices[0].size:
+        yield (
+            f'{at}[{EVICT_BY}]: "{SLICE}" has no effect: {count} pods do not divide into slices of '
+            f"{request.slices[0].size}, so they are evicted together"
+        )
 
 
 def on_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *, unchecked: bool) -> Iterator[str]:

@@ -122,7 +122,7 @@ def check_own_wishes(wishes: Mapping[str, str], template: ReviewedPod, path: str
 
 
 def check_slices(job: ReviewedJob, request: ParsedRequest) -> Iterator[Problem]:
-    """The size of the slices divides the number of pods that run at once."""
+    """The size of the slices divides the number of pods that run at once, where it has to."""
     if job.spec is None:
         return
     parallelism, completions = job.spec.parallelism, job.spec.completions
@@ -130,7 +130,7 @@ def check_slices(job: ReviewedJob, request: ParsedRequest) -> Iterator[Problem]:
     name = "parallelism" if completions is None or at_once <= completions else "completions"
     # A Job never runs more pods at once than it is to complete.
     count = at_once if completions is None else min(at_once, completions)
-    if why := uneven(request.slices, count):
+    if why := uneven(request.slices, count, completions):
         text = f"spec.{name}: Invalid value: {count}: {why} ({request.slices_field})"
         yield Problem(INVALID, text)
 

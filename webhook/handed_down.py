@@ -14,6 +14,7 @@ Rules
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -85,7 +86,8 @@ class _Pods(NamedTuple):
     """One place in an owner: its JSON pointer, and what stands there.
 
     ``kept``: its labels and annotations less ``gone``, the copies of what the owner said before and says no more.
-    ``copies``: what it is to have of what the owner says. ``request``: what both ask for together.
+    ``copies``: what it is to have of what the owner says. ``request``: what both ask for together. ``asks``: the update
+    itself has this place ask for something.
     """
 
     pointer: str
@@ -94,7 +96,8 @@ class _Pods(NamedTuple):
     kept: _Said
     gone: _Said
     copies: _Said
-    request: ParsedRequest | None = None
+    request: ParsedRequest | None
+    asks: bool
 
     @property
     def at(self) -> str:
@@ -134,11 +137,9 @@ def decide_owner(
         # Of an owner that goes nothing matters any more, and its finalizers must be able to go.
         if metadata.deletion_timestamp or ((said, was) == (_NOTHING, _NOTHING) and kind.queues):
             return UNTOUCHED
-        handing = _Handing(owner, old, kind, metadata, rules, said, was)
-        try:
-            return handing.decide(beyond)
-        except RequestError as error:
-            return handing.refuse([Problem(INVALID, str(error))])
+        return _Handing(owner, old, kind, metadata, rules, said, was).decide(beyond)
+    except RequestError as error:
+        return deny([Problem(INVALID, str(error))])
     except _WrongShapeError as wrong:
         return deny([wrong.problem])
 
@@ -165,20 +166,14 @@ class _Handing:
         """What happens to the owner. Raises RequestError, _WrongShapeError."""
         pods = list(self._changed_places())
         ours, others = [one for one in pods if self._is_ours(one)], [one for one in pods if not self._is_ours(one)]
-        for one in ours:
-            if one.request is not None and self._said.annotations:
-                named = self._as_pod(one)
-                check_offered(one.request, self._rules, named, checks.queue_of(named, self._keys))
+        # An owner that exists is refused a change of what it says of its pods, and never anything else.
+        asks = self._asks_anew or any(one.asks for one in pods)
         if problems := [*dict.fromkeys(self._problems(ours)), *(beyond if ours else ())]:
-            return self.refuse(problems)
+            return deny(problems) if asks else UNTOUCHED
         # Of pods that are not ours nothing but the copies go that are not said any more.
         written = [*ours, *(one._replace(copies=_NOTHING) for one in others)]
         patch = (*(add for one in written for add in _adds(one, self._keys)), *self._missing_entry())
         return Decision(patch, advice.trim(self._warnings(pods, ours, changed=bool(patch))))
-
-    def refuse(self, problems: Sequence[Problem]) -> Decision:
-        """An owner that exists is refused a change of what it says of its pods, and never anything else."""
-        return deny(problems) if self._asks_anew else UNTOUCHED
 
     # --- its places ------------------------------------------------------------------------------------------------
 
@@ -187,16 +182,22 @@ class _Handing:
         for place in self._kind.places:
             before = dict(places_in(self._old, place)) if self._old is not None else {}
             for pointer, body in places_in(self._owner, place):
-                now, had = _metadata_at(pointer, body, place), _NOTHING
+                same, had = before.get(pointer) == body, _NOTHING
+                if same and not self._asks_anew:
+                    continue
                 if pointer in before:
-                    had = _metadata_at(pointer, before[pointer], place)
-                    # Of the two maps in a larger one nothing but these matters.
-                    same = now == had if place.form == "maps" else before[pointer] == body
-                    if same and not self._asks_anew:
-                        continue
-                yield self._read_place(pointer, body, place, now, had)
+                    # What is stored may be wrong, and an update may mend it.
+                    with suppress(_WrongShapeError):
+                        had = _metadata_at(pointer, before[pointer], place)
+                now = _metadata_at(pointer, body, place)
+                # The whole spec of a TrainJob is no template: nothing but its two maps matters.
+                if len(place.path) > 1 or now != had or self._asks_anew:
+                    yield from self._read_place(pointer, body, place, now, had)
 
-    def _read_place(self, pointer: str, body: Json, place: Place, now: _Said, had: _Said) -> _Pods:
+    def _read_place(self, pointer: str, body: Json, place: Place, now: _Said, had: _Said) -> Iterator[_Pods]:
+        """One place, or nothing where an update that asks for nothing finds two requests. Raises RequestError."""
+        ours = zip((labels_for_pods(self._kind, self._keys), annotations_for_pods(self._keys)), now, had, strict=True)
+        asks = any(has.get(key) not in {None, was.get(key)} for keys, has, was in ours for key in keys)
         was = self._copies(self._was, pointer, had) if self._was != self._said else _NOTHING
         copies = self._copies(self._said, pointer, now)
         gone = _Said(*(_stale(*four) for four in zip(had, now, was, copies, strict=True)))
@@ -208,9 +209,11 @@ class _Handing:
             request = parse_places([(self._said.annotations, JOB_PATH), (kept.annotations, path)], self._keys)
         except RequestError:
             # What a template says alone is judged when its pods are made.
-            if self._said.annotations:
+            if self._said.annotations and (self._asks_anew or asks):
                 raise
-        return _Pods(pointer, body, place, kept, gone, copies, request)
+            if self._said.annotations:
+                return
+        yield _Pods(pointer, body, place, kept, gone, copies, request, asks)
 
     def _copies(self, said: _Said, pointer: str, below: _Said) -> _Said:
         """What a place is to have of what an owner says."""
@@ -256,6 +259,13 @@ class _Handing:
 
     def _problems(self, ours: Sequence[_Pods]) -> Iterator[Problem]:
         keys, annotations = self._keys, self._said.annotations
+        for one in ours if annotations else ():
+            named = self._as_pod(one)
+            try:
+                if one.request is not None:
+                    check_offered(one.request, self._rules, named, checks.queue_of(named, keys))
+            except RequestError as error:
+                yield Problem(INVALID, str(error))
         if (queue := self._said.labels.get(keys.queue_name)) is not None:
             yield from checks.check_queue_name(queue, keys)
         yield from (Problem(INVALID, bad.message) for bad in bad_wishes(annotations, JOB_PATH))

@@ -60,7 +60,10 @@ _NO_POD = ReviewedPod()
 
 
 class _Part(NamedTuple):
-    """One replicated job: its place, its pod template, what it asks for, and how many pods it has at once."""
+    """One replicated job: its place, its pod template, what it asks for, and how many pods it has at once.
+
+    ``ranks``: how many it is to complete, None where it does not say.
+    """
 
     at: int
     name: str
@@ -68,6 +71,7 @@ class _Part(NamedTuple):
     request: ParsedRequest | None
     wishes: Mapping[str, str]
     pods: int
+    ranks: int | None
 
     @property
     def path(self) -> str:
@@ -134,7 +138,7 @@ def _decide(
         problems += checks.check_template(part.template, keys, part.path)
         problems += checks.check_pod_set(part.template, keys, part.path, part.name)
         problems += checks.check_own_wishes(part.wishes, part.template, part.path)
-        if part.request is not None and (why := uneven(part.request.slices, part.pods)):
+        if part.request is not None and (why := uneven(part.request.slices, part.pods, part.ranks)):
             text = f"spec.replicatedJobs[{part.at}]: Invalid value: {part.pods}: {why} ({part.request.slices_field})"
             problems.append(Problem(INVALID, text))
     return deny(problems) if problems else _admit(head, parts, rules, operation, old)
@@ -225,13 +229,14 @@ def _read_part(jobset: ReviewedJobSet, at: int, job: ReviewedReplicatedJob, keys
     request = parse_places([*above, pods], keys)
     handed = {key: text for annotations, _ in above for key, text in annotations.items()}
     wishes = {key: handed[key] for key in (*WISHES, *keys.grouping) if key in handed}
-    count = 0
+    count, ranks = 0, None
     if spec is not None:
         at_once = 1 if spec.parallelism is None else spec.parallelism
         replicas = 1 if job.replicas is None else job.replicas
+        ranks = None if spec.completions is None else replicas * spec.completions
         # Negative numbers are refused by others; here they must not make up for pods of another part.
         count = max(replicas, 0) * max(at_once if spec.completions is None else min(at_once, spec.completions), 0)
-    return _Part(at, job.name, template, request, wishes, count)
+    return _Part(at, job.name, template, request, wishes, count, ranks)
 
 
 def _above(jobset: ReviewedJobSet, at: int, job: ReviewedReplicatedJob) -> tuple[Place, Place]:
@@ -292,6 +297,8 @@ def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> It
                 offered(rules, head),
                 unchecked=rules.flavors is None,
             )
+            said = {**annotations_of(part.template.metadata), **part.wishes}
+            yield from advice.on_broken_slices(part.request, part.pods, said, f"{part.path}metadata.annotations")
         yield from advice.on_template(part.template, part.path)
         yield from advice.on_gates_below(part.template, rules.keys, part.path, "JobSet")
 

@@ -75,6 +75,14 @@ def _misplaced(
     namespace = config_map.metadata.namespace if config_map.metadata is not None else ""
     if namespace and settings.namespace != namespace:
         yield f"namespace: expected {namespace}, in which Topogate is installed, found {settings.namespace}"
+    beside = stored.beside_kueue if stored is not None else settings.beside_kueue
+    if settings.beside_kueue != beside and manager not in INSTALLERS:
+        option = "--beside-kueue" if settings.beside_kueue else "--no-beside-kueue"
+        yield (
+            f"besideKueue: expected {str(beside).lower()}, as Topogate is installed, found "
+            f"{str(settings.beside_kueue).lower()}: webhooks and policies go by it too, and jobs that Kueue runs might "
+            f"be suspended; `topogate install {option}` changes all of it"
+        )
     url = stored.webhook_url if stored is not None else ""
     if url and settings.webhook_url != url and manager not in INSTALLERS:
         yield (

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from cli.cluster import dump as dumps
 from cli.cluster import installed
@@ -27,6 +27,7 @@ from kube.versions import newest, scheduler_rules
 from ungater import kinds, look_ups
 from ungater.cache.cache import Cache
 from ungater.cache.rules import device_resources, queue_rules
+from ungater.cache.served import BesideKueue
 from ungater.guard import Guard
 from ungater.kinds import AnyKind, Kind, OptionalKind
 from ungater.numa.node_topologies import TopologyOptions
@@ -36,6 +37,8 @@ T = TypeVar("T")
 One = TypeVar("One", bound=objects.Object)
 # A file of tens of thousands of bad objects would fill the terminal otherwise.
 MOST_LINES = 8  # about what was left out
+# Commands look at namespaces that are served; what Kueue's jobs in them have is known once it was taken over.
+BESIDE: Final = BesideKueue(lambda _: None, lambda: False, lambda: None)
 
 
 async def read(client: Client) -> Dump:
@@ -168,6 +171,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         notices=Silent(),
         options=TopologyOptions.from_settings(settings),
         queueing=queue_rules(settings),
+        beside=BESIDE if settings.beside_kueue else None,
         device_resources=device_resources(settings),
         scheduler=scheduler_rules(found.version or newest(kubelets)),
         guard=guard,

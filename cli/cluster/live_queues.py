@@ -94,15 +94,21 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             raise MayNotLook(f"{error}. Positions and quota are of the whole cluster: {INSPECT}") from error
         raise error from None
     found = flavors.result(), namespaces.result(), cluster.result(), local.result(), workloads.result()
-    return build(*found, cohorts.result(), rules=rules, now=clock.now())
+    listed, unread = cohorts.result()
+    reading = build(*found, listed, rules=rules, now=clock.now())
+    return msgspec.structs.replace(reading, wrong=(*reading.wrong, *unread))
 
 
-async def _list_cohorts(client: Client) -> list[Cohort]:
+async def _list_cohorts(client: Client) -> tuple[list[Cohort], tuple[str, ...]]:
+    """The Cohorts, and what is to be told of them."""
     try:
-        return await client.list(COHORTS, type=Cohort)
-    except (NotFound, Forbidden):
-        # An installation of an earlier version has no such kind, and roles of it name none: its cohorts are flat.
-        return []
+        return await client.list(COHORTS, type=Cohort), ()
+    except NotFound:
+        # An installation of an earlier version has no such kind: its cohorts are flat.
+        return [], ()
+    except Forbidden as error:
+        # The role of an earlier version names no such kind. All else can be shown, and may be wrong in a tree.
+        return [], (f"{error}. All cohorts are shown without trees: {INSPECT}",)
 
 
 def _take_in(found: Iterable[One], kind: str, take: Callable[[One], None]) -> Iterator[str]:

@@ -31,7 +31,7 @@ Domain = Annotated[
     typer.Option(
         "--domain",
         help=f"Prefix of the request annotations, the gate and the queue label; default the installed one, "
-        f"else {DEFAULT_DOMAIN}. Beside Kueue choose another, such as topogate.dev.",
+        f"else {DEFAULT_DOMAIN}. Under Kueue choose another, such as topogate.dev.",
     ),
 ]
 Image = Annotated[str, typer.Option("--image", help="Container image of the components.")]
@@ -56,6 +56,14 @@ Kueue = Annotated[
         "--kueue/--no-kueue",
         help="Let the ungater answer Kueue's admission check topogate.dev/topology, or no longer; default where "
         "Kueue's kinds are.",
+    ),
+]
+BesideKueue = Annotated[
+    bool | None,
+    typer.Option(
+        "--beside-kueue/--no-beside-kueue",
+        help="Share the domain of a Kueue in the cluster, and serve only namespaces with the label "
+        "topogate.dev/served=true, or no longer; default as it is.",
     ),
 ]
 MetricsAuthentication = Annotated[
@@ -102,6 +110,7 @@ def install(
     agent: Agent = None,
     kueue: Kueue = None,
     metrics_authentication: MetricsAuthentication = None,
+    beside_kueue: BesideKueue = None,
     topology: Topology = None,
     flavor: Flavor = "",
     nodes: Nodes = "",
@@ -130,7 +139,7 @@ def install(
     wanted = flavors.meant(topology)
     if (flavor or nodes) and not wanted:
         raise Failure("--flavor and --nodes say more about --topology: give that too, as --topology auto")
-    wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
+    wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication, beside_kueue)
     site = _Site(wanted, flavors.parse_flavor(flavor), flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
         objects = render.objects(asyncio.run(installation.plan(None, wish)))
@@ -183,7 +192,7 @@ async def _install(client: Client, *, wish: Requested, site: _Site, seconds: flo
     if wish.webhook_url:
         # Removed only after the new objects are there: what is left over is harmless, what is missing is not.
         await _show(installation.remove_components(client, options))
-    for part in ("agent", "kueue", "metrics_authentication"):
+    for part in ("agent", "kueue", "metrics_authentication", "beside"):
         if getattr(wish, part) is False:
             await _show(installation.remove_part(client, options, part))
     with progress("Waiting for the API server to serve the kinds"):
@@ -239,7 +248,7 @@ def uninstall(
         if dry_run or not yes:
             # The question names what would be lost, so it is counted before anything goes.
             planned = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds, dry_run=True)]
-            left = await left_objects.left_behind(client, options.domain)
+            left = await left_objects.left_behind(client, options.domain, beside=options.beside)
             if dry_run:
                 _report(planned, left, [], output, before=True, ungate=ungate)
                 return
@@ -265,7 +274,7 @@ def uninstall(
                 [(slow[step.kind], step.name, "") for step in steps if step.kind in slow and step.outcome == "deleted"],
             )
             # Looked at again: pods may have been created, or gone, while the question was open.
-            left = await left_objects.left_behind(client, options.domain)
+            left = await left_objects.left_behind(client, options.domain, beside=options.beside)
             # After the policy is deleted, which lets only the ungater's account remove gates.
             ungated = [pod async for pod in removal.ungate(client, options.domain, left.gated_pods if ungate else [])]
         _report(steps, left, ungated, output, ungate=bool(ungated))
@@ -296,7 +305,13 @@ def _next_steps(options: render.InstallOptions, flavor: dict[str, Any] | None) -
             f"Nothing of it runs in the cluster: start `topogate webhook`, which {options.webhook_url} leads to, and\n"
             "`topogate ungater` beside it: docs/install.md, Components beside the cluster.",
         )
-    if options.kueue:
+    if options.beside:
+        stdout().print(
+            f"Beside Kueue, Topogate serves namespaces with the label {installation.SERVED_TRUE} alone. Have Kueue\n"
+            "leave them out before you label one: docs/designs/side-by-side.md.",
+            soft_wrap=True,
+        )
+    elif options.kueue:
         stdout().print(
             "Kueue asks Topogate for a place where its ClusterQueues name an AdmissionCheck with\n"
             "controllerName topogate.dev/topology: docs/kueue.md.",

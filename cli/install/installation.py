@@ -16,15 +16,17 @@ from cli.cluster.installed import in_use
 from cli.install.steps import InstallStep, Json, Outcome, delete, is_ours, is_served, read
 from cli.install.waiting import wait_gone
 from cli.output import Failure
-from crds.constants import DEFAULT_DOMAIN
+from crds.constants import DEFAULT_DOMAIN, SERVED
 from crds.settings import CONFIG_KEY, CONFIG_MAP, ReadSettings, Settings, SettingsError, from_mapping, parse
 from kube import resources
 from kube.client import Client
 from kube.errors import KubeError, NotFound
+from kube.objects import Object
 from kube.resources import resource_of
 from manifests import render
 
 FIELD_MANAGER = "topogate-install"
+SERVED_TRUE = f"{SERVED}=true"
 KUEUE_CRDS = ("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io")
 
 
@@ -38,12 +40,14 @@ class Requested(msgspec.Struct, frozen=True):
     agent: bool | None = None
     kueue: bool | None = None
     metrics_authentication: bool | None = None
+    beside: bool | None = None
 
 
 async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     """What to render, from the wish and from what is installed. ``client`` None: from the wish alone.
 
-    Raises Failure: the wish is not valid, differs in domain from what is installed, or meets Kueue in its own domain.
+    Raises Failure: the wish is not valid, differs in domain from what is installed, or meets Kueue in its own domain
+    without saying that it is to stand beside it.
     """
     asked = {"domain": wish.domain, "namespace": wish.namespace, "webhookUrl": wish.webhook_url}
     settings = _settings({key: text for key, text in asked.items() if text})
@@ -53,7 +57,8 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
     stored = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, settings.namespace) if client else None
     config = str(((stored or {}).get("data") or {}).get(CONFIG_KEY, ""))
     # Broken settings stop an upgrade: without their domain, the default would be applied over another one.
-    installed = _parsed(config, settings.namespace).domain if config else ""
+    before = _parsed(config, settings.namespace) if config else None
+    installed = before.domain if before is not None else ""
     domain = wish.domain or installed or DEFAULT_DOMAIN
     if installed and domain != installed:
         raise Failure(
@@ -61,12 +66,22 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
             "for ever: run `topogate uninstall` first, or leave --domain away"
         )
     found = await _kueue(client) if client else ""
+    beside = (before is not None and before.beside_kueue) if wish.beside is None else wish.beside
+    if beside and domain != DEFAULT_DOMAIN:
+        raise Failure(
+            f"--beside-kueue shares the domain of Kueue, {DEFAULT_DOMAIN}: it does not go with --domain {domain}"
+        )
+    if beside and wish.kueue is False:
+        raise Failure("--beside-kueue reads Kueue's Workloads: it does not go with --no-kueue")
     # Also for an upgrade: Kueue may have been installed since.
-    if found and domain == DEFAULT_DOMAIN:
+    if found and domain == DEFAULT_DOMAIN and not beside:
         raise Failure(
             f"this cluster runs Kueue ({found} exists), which reads and writes the same keys {DEFAULT_DOMAIN}/...: "
-            "install with `--domain topogate.dev`, so that the two never touch each other's pods"
+            "install with `--domain topogate.dev`, so that the two never touch each other's pods; or, to move from it "
+            "namespace by namespace, with `--beside-kueue`"
         )
+    if client and beside and before is not None and not before.beside_kueue:
+        await _all_are_served(client)
     agent = wish.agent
     if agent is None:
         # What is optional stays as it is unless a flag says otherwise.
@@ -83,18 +98,21 @@ async def plan(client: Client | None, wish: Requested) -> render.InstallOptions:
         image=wish.image,
         webhook_url=settings.webhook_url,
         agent=agent,
-        kueue=bool(found) if wish.kueue is None else wish.kueue,
+        kueue=bool(found) or beside if wish.kueue is None else wish.kueue,
         metrics_authentication=metrics,
         default_queue=defaults,
         default_hint=client is not None and not defaults,
+        beside=beside,
     )
     # The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept.
     base = (obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
     written = config or str(next(base)["data"][CONFIG_KEY])
     values = yaml.safe_load(written) or {}
     # A URL that is not asked for this time goes: the components run in the cluster again.
-    wanted = {key: value for key, value in values.items() if key != "webhookUrl"}
+    wanted = {key: value for key, value in values.items() if key not in {"webhookUrl", "besideKueue"}}
     wanted |= {"domain": options.domain, "namespace": options.namespace}
+    if beside:
+        wanted["besideKueue"] = True
     if options.webhook_url:
         wanted["webhookUrl"] = options.webhook_url
     # Equal values leave the text alone, with an administrator's comments in it.
@@ -152,7 +170,7 @@ async def remove_components(client: Client, options: render.InstallOptions) -> A
 async def remove_part(client: Client, options: render.InstallOptions, part: str) -> AsyncIterator[InstallStep]:
     """Delete an optional part and all that is its own; what the agent published stays until its nodes go.
 
-    ``part``: the option that has it installed: agent, kueue, metrics_authentication.
+    ``part``: the option that has it installed: agent, kueue, metrics_authentication, beside.
     """
     others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(replace(options, **{part: False}))}
     # Backwards: bindings and workloads go before the accounts and namespaces that they need.
@@ -173,6 +191,9 @@ async def installed(client: Client, namespace: str, domain: str = "") -> render.
     await _only_there(client, namespace)
     found = await settings_of(client, namespace)
     made = render.InstallOptions(domain=domain or (found.settings if found else settings).domain, namespace=namespace)
+    # Without settings that say it, the gate may be Kueue's wherever Kueue is: what it holds back is not to be let go.
+    shared = found.settings.beside_kueue if found else bool(await _kueue(client))
+    made = replace(made, beside=shared and made.domain == DEFAULT_DOMAIN)
     # For an uninstall all parts count; the ones that are not there are passed over.
     parts = ("agent", "kueue", "metrics_authentication", "default_queue", "default_hint")
     return replace(made, **dict.fromkeys(parts, True))
@@ -207,6 +228,21 @@ def _parsed(config: str, namespace: str) -> Settings:
     except SettingsError as error:
         mend = f"mend it first: kubectl -n {namespace} edit configmap {CONFIG_MAP}"
         raise Failure(f"{error}; {mend}") from error
+
+
+async def _all_are_served(client: Client) -> None:
+    """Whether each namespace with a Workload of ours is labelled: else its pods would wait for ever. Raises Failure."""
+    served = {
+        one.metadata.name for one in await client.list(resources.NAMESPACES, label_selector=SERVED_TRUE, type=Object)
+    }
+    with suppress(NotFound):
+        homes = {one.metadata.namespace for one in await client.list(resources.WORKLOADS, type=Object)}
+        if left := sorted(homes - served):
+            label = f"kubectl label namespace {' '.join(left)} {SERVED_TRUE}"
+            raise Failure(
+                f"--beside-kueue: Topogate serves namespaces with the label {SERVED_TRUE} alone then, and namespace "
+                f"{left[0]} has Workloads of it and no such label: {label}"
+            )
 
 
 async def _kueue(client: Client) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from cli.output import counted
-from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
+from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, SERVED, Keys
 from kube import resources
 from kube.client import Client
 from kube.errors import NotFound
@@ -20,6 +20,10 @@ MOST_LISTED = 20
 
 class _Gate(msgspec.Struct, frozen=True):
     name: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
 
 
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -100,8 +104,11 @@ class Left(msgspec.Struct, frozen=True):
     suspended: list[Suspended] = []
 
 
-async def left_behind(client: Client, domain: str) -> Left:
-    """Pods that wait behind our gate, jobs that create more of them, and jobs that wait suspended in a queue."""
+async def left_behind(client: Client, domain: str, *, beside: bool = False) -> Left:
+    """Pods that wait behind our gate, jobs that create more of them, and jobs that wait suspended in a queue.
+
+    ``beside``: elsewhere than in served namespaces, gate and queue are Kueue's.
+    """
     keys = Keys(domain)
     # A gated pod has no node: the API server sorts out all that run.
     pods = await client.list(resources.PODS, field_selector="spec.nodeName=", type=_Pod)
@@ -109,6 +116,11 @@ async def left_behind(client: Client, domain: str) -> Left:
     jobsets: list[_Job] = []
     with suppress(NotFound):
         jobsets = await client.list(JOB_SETS, type=_Job)
+    if beside:
+        served = await client.list(resources.NAMESPACES, label_selector=f"{SERVED}=true", type=_Named)
+        names = {one.metadata.name for one in served}
+        pods = [pod for pod in pods if pod.metadata.namespace in names]
+        jobs, jobsets = ([one for one in found if one.metadata.namespace in names] for found in (jobs, jobsets))
     by_kind: dict[str, list[_Job]] = {
         # Jobs of a JobSet are reported as that: its controller would set back what is patched on them.
         JOBS.kind: [job for job in jobs if _is_unfinished(job) and not _is_of_a_jobset(job)],

@@ -27,7 +27,8 @@ async def uninstall(
     client: Client, options: render.InstallOptions, *, delete_crds: bool, dry_run: bool = False
 ) -> AsyncIterator[InstallStep]:
     """Delete the objects, last applied first; the namespace only where it is ours, CRDs (and data) only where asked."""
-    for obj in reversed(render.objects(options)):
+    # Beside Kueue there is one object more; what is not there is passed over.
+    for obj in reversed(render.objects(msgspec.structs.replace(options, beside=True))):
         match obj["kind"]:
             case "CustomResourceDefinition" if not delete_crds:
                 yield InstallStep(obj["kind"], obj["metadata"]["name"], "", "kept", dry_run)

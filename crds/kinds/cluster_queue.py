@@ -127,7 +127,8 @@ class ClusterQueueSpec(ApiModel):
     admission_checks_strategy: AdmissionChecksStrategy | None = None
     """Checks by other controllers, which must be ready before a workload is admitted."""
     stop_policy: StopPolicy = "None"
-    """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
+    """Whether the queue is stopped. Hold: it admits nothing more, and workloads that are not admitted yet give their
+    quota back. HoldAndDrain: admitted workloads are evicted too."""
     fair_sharing: FairSharingWeight | None = None
     """The share of this queue in what is borrowed."""
     admission_scope: AdmissionScope | None = None

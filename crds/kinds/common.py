@@ -271,7 +271,7 @@ class ResourceUsage(ApiModel):
     total: Quantity | None = None
     """The total quantity in use, including borrowed quota."""
     borrowed: Quantity | None = None
-    """The quantity that is borrowed from the cohort."""
+    """The quantity that is borrowed from the cohort above."""
 
 
 class FlavorUsage(ApiModel):

@@ -31,7 +31,8 @@ class LocalQueueSpec(ApiModel):
     ]
     """The ClusterQueue that serves this queue."""
     stop_policy: StopPolicy = "None"
-    """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
+    """Whether the queue is stopped. Hold: it admits nothing more, and workloads that are not admitted yet give their
+    quota back. HoldAndDrain: admitted workloads are evicted too."""
     fair_sharing: FairSharingWeight | None = None
     """The share of this queue beside the other local queues of its ClusterQueue, over time. It counts where the
     ClusterQueue has an admissionScope."""

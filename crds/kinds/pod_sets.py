@@ -91,17 +91,14 @@ class PodSet(ApiModel):
             (
                 (
                     # As `crds.slices.uneven` has it for Jobs: administrators may write a Workload past the webhook.
-                    "!has(self.topologyRequest) || !has(self.topologyRequest.podSetSliceSize)"
-                    " || self.count % self.topologyRequest.podSetSliceSize == 0"
-                ),
-                "count must be a multiple of topologyRequest.podSetSliceSize",
-            ),
-            (
-                (
                     "!has(self.topologyRequest) || !has(self.topologyRequest.podSetSliceRequiredTopologyConstraints)"
+                    " || self.topologyRequest.podSetSliceRequiredTopologyConstraints.size() < 2"
                     " || self.count % self.topologyRequest.podSetSliceRequiredTopologyConstraints[0].size == 0"
                 ),
-                "count must be a multiple of the first size of topologyRequest.podSetSliceRequiredTopologyConstraints",
+                (
+                    "count must be a multiple of the first of several sizes of "
+                    "topologyRequest.podSetSliceRequiredTopologyConstraints"
+                ),
             ),
         )
     )

@@ -62,6 +62,10 @@ class Counts:
             found = self.levels[rank] = np.add.reduceat(below, self._tree.children[rank][:-1]) if len(below) else below
         return found
 
+    def count_all(self) -> int:
+        """Pods that the whole tree takes."""
+        return int(self.counts_of_rank(0).sum())
+
     def grid(self, rank: int) -> Ints | None:
         """What is below the domains of ``rank`` as a matrix, a row for each of them, zeros at the end; do not modify.
 

@@ -16,7 +16,8 @@ from engine.cluster.tree import Tree
 from engine.kubelet.rebuild import inner
 from engine.model import Amounts, PodSet
 from engine.numa.refusal import kubelet_refusal
-from engine.placement.slices import SlicedCounts, Unfit, layers_of
+from engine.placement.slice_tail import sliced_counts
+from engine.placement.slices import Unfit, layers_of
 from engine.reasons import Reason
 
 
@@ -112,7 +113,7 @@ def _count_whole_slices(tree: Tree, pod_set: PodSet, counts: Counts) -> Counts:
         layers = layers_of(tree, pod_set.topology)
     except Unfit:
         return counts
-    return SlicedCounts(tree, counts.leaf, layers) if layers else counts
+    return sliced_counts(tree, counts.leaf, layers, pod_set.count) if layers else counts
 
 
 class _Why(msgspec.Struct, frozen=True):
@@ -167,7 +168,7 @@ class _View(msgspec.Struct, frozen=True):
         bounds = self.tree.bounds[rank] if rank >= 0 else np.array([0, self.tree.size])
         leaves = slice(int(bounds[domain]), int(bounds[domain + 1]))
         single = int(self.counts.leaf[leaves].sum())
-        fits = int(self.counts.counts_of_rank(rank)[domain] if rank >= 0 else self.counts.counts_of_rank(0).sum())
+        fits = int(self.counts.counts_of_rank(rank)[domain] if rank >= 0 else self.counts.count_all())
         excluded: dict[Reason, int] = {}
         passing = np.ones(leaves.stop - leaves.start, np.bool_)
         inside = slice(leaves.start - self.begin, leaves.stop - self.begin)

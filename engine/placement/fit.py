@@ -23,7 +23,8 @@ from engine.placement.search.cliques import own_cliques
 from engine.placement.search.descent import Pick
 from engine.placement.search.exact import SMALL, Work
 from engine.placement.search.unopened import Unopened
-from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
+from engine.placement.slice_tail import sliced_counts, slicer
+from engine.placement.slices import Layer, Slicer, Unfit, layers_of
 from engine.reasons import Reason
 from engine.results import Refusal
 
@@ -133,7 +134,7 @@ class Fit(msgspec.Struct):
 
     def keep_whole_slices(self, counts: Counts) -> Counts:
         """What is left of counts in whole slices."""
-        return SlicedCounts(self.tree, counts.leaf, self.layers) if self.layers else counts
+        return sliced_counts(self.tree, counts.leaf, self.layers, self.pod_set.count) if self.layers else counts
 
     def chooser(self, container: int) -> Chooser | Slicer:
         """A question about the counts that hold inside one domain of rank ``container``."""
@@ -142,8 +143,7 @@ class Fit(msgspec.Struct):
     def question_for(self, counts: Counts, need: int) -> Chooser | Slicer:
         """A question about so many pods on these counts."""
         if self.layers:
-            whole = SlicedCounts(self.tree, counts.leaf, self.layers)
-            return Slicer(self.tree, whole, need, self.layers, self.work, self.prefer)
+            return slicer(self.tree, counts.leaf, need, self.layers, self.work, self.prefer)
         return Chooser(self.tree, counts, need, self.work, self.prefer, self.unopened)
 
     def choose_best(self, container: int, ask: Callable[[Chooser | Slicer], Pick | None]) -> Pick | None:

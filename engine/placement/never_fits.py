@@ -183,7 +183,7 @@ def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask, must: st
     emptied = replace(fit.room, counts=Counts(tree, leaf), caps=caps)
     counts = fit.keep_whole_slices(emptied.counts_within(container))
     at = counts.counts_of_rank(max(container, 0))
-    best, most = (0, int(at.sum())) if container == ANYWHERE else (int(at.argmax()), int(at.max()))
+    best, most = (0, counts.count_all()) if container == ANYWHERE else (int(at.argmax()), int(at.max()))
     everywhere, fits = tree.columns_of_leaves(np.arange(tree.size)), int(leaf.sum())
     if must and fits < fit.pod_set.count and next(_sums(state, fit, everywhere), None) is None:
         few = int(passing.sum())

@@ -2,11 +2,14 @@
 
 Rules
 - Pods that stay are never moved, so what a slice lacks can only come to the domain where the rest of it is.
+- Of a pod set with one layer, the last slice may be a part of one, a tail (`engine.placement.slice_tail`). More pods
+  make a whole slice of it first, where the rest of it is; what then remains is whole slices, and a tail again.
 - What was lost from a domain of the narrowest layer goes back into it where it has room, as then no slice changes its
   domain. Where it has none, slices that are lost whole (by rank order) may go elsewhere: inner ones within their outer
   slice's domain, outer ones wherever the request allows.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from enum import StrEnum
 from itertools import pairwise
@@ -20,6 +23,7 @@ from engine.cluster.tree import Path, Tree
 from engine.placement.fit import ANYWHERE
 from engine.placement.grow import Growth, keep_inside
 from engine.placement.search.descent import Pick
+from engine.placement.slice_tail import slicer, tail_of
 from engine.placement.slices import Layer, SlicedCounts, Slicer
 
 
@@ -79,7 +83,10 @@ def _grows(stays: Collection[Slice], layers: tuple[Layer, ...], by: int) -> Iter
         have = {path: count + -count % layer.size for path, count in sums.items()}
         inner = (layer, *inner)
     whole = by - sum(gap.count for gap in gaps)
-    if whole >= 0 and whole % layers[0].size == 0:
+    tails = len(layers) == 1 and not layers[0].alone
+    if tails and whole < 0 and len(gaps) == 1:  # the tail becomes a longer one
+        yield _Plan((_Gap(gaps[0].rank, gaps[0].path, by),))
+    elif whole >= 0 and (tails or whole % layers[0].size == 0):
         yield _Plan(tuple(gaps), whole)
 
 
@@ -92,16 +99,36 @@ def _moves(held: Assignment, layers: tuple[Layer, ...], lost: Collection[str]) -
             # Slots in tree order are ranks in order, so a position in this list is a rank.
             gone += [name in lost] * pods
             paths += [part.values] * pods
+    tail = _tail_last(gone, paths, layers)
     narrow = layers[-1].rank
     yield _Plan(tuple(_gaps(paths, [at for at, is_gone in enumerate(gone) if is_gone], narrow)))
     # Outer slices first: they are struck off `gone`, so the inner ones below count only what is left.
     whole = _whole_groups(gone, layers[0].size)
+    if tail and all(gone[-tail:]):
+        whole += range(len(gone) - tail, len(gone))
+        gone[-tail:] = [False] * tail
     gaps: list[_Gap] = []
     for outer, layer in pairwise(layers):
         moved = _whole_groups(gone, layer.size)
         gaps += _gaps(paths, moved, outer.rank, layers[layers.index(layer) :])
     left = [at for at, is_gone in enumerate(gone) if is_gone]
     yield _Plan((*_gaps(paths, left, narrow), *reversed(gaps)), len(whole))
+
+
+def _tail_last(gone: list[bool], paths: list[Path], layers: tuple[Layer, ...]) -> int:
+    """Put the ranks of a tail last, wherever its domain is in tree order; how many they are."""
+    tail, depth, size = tail_of(layers, len(gone)), layers[0].rank + 1, layers[0].size
+    if tail:
+        sums = Counter(path[:depth] for path in paths)
+        hosts = [path for path, count in sums.items() if count % size == tail]
+        # Slots that were lost without a trace leave more than one: which of them has the tail is not known then.
+        if len(hosts) == 1:
+            last = [at for at, path in enumerate(paths) if path[:depth] == hosts[0]][-tail:]
+            moved = set(last)
+            order = [at for at in range(len(gone)) if at not in moved] + last
+            gone[:] = [gone[at] for at in order]
+            paths[:] = [paths[at] for at in order]
+    return tail
 
 
 def _whole_groups(gone: list[bool], size: int) -> list[int]:
@@ -204,5 +231,4 @@ def _pick_inside(growth: Growth, counts: Ints, need: int, rank: int, domain: int
 
 
 def _slicer(growth: Growth, counts: Ints, need: int, layers: tuple[Layer, ...]) -> Slicer:
-    tree = growth.fit.tree
-    return Slicer(tree, SlicedCounts(tree, counts, layers), need, layers, growth.fit.work, growth.fit.prefer)
+    return slicer(growth.fit.tree, counts, need, layers, growth.fit.work, growth.fit.prefer)

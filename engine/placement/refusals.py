@@ -63,7 +63,9 @@ def _wrong_slices(pod_set: PodSet) -> str:
     for layer in layers:
         if layer.size < 1:
             return f"slices of {layer.size} in one {layer.level}; expected at least 1"
-        if whole % layer.size:
+        # The last slice of one layer may be a part of one; of several, the widest divides the pods, as in Kueue from
+        # 0.20 on (PR 15640).
+        if whole % layer.size and (len(layers) > 1 or layer.alone):
             return f"{what} {whole} is no multiple of the slice size {layer.size} (in one {layer.level})"
         whole, what = layer.size, "slice size"
     return ""
@@ -273,5 +275,5 @@ def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
 def _fits(fit: Fit, left: ConstrainedCounts) -> bool:
     container = list(fit.containers())[-1]
     counts = fit.keep_whole_slices(left.counts_within(container))
-    most = counts.counts_of_rank(0).sum() if container == ANYWHERE else np.max(counts.counts_of_rank(container))
+    most = counts.count_all() if container == ANYWHERE else np.max(counts.counts_of_rank(container))
     return bool(most >= fit.pod_set.count)

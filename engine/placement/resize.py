@@ -105,7 +105,8 @@ def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
     """The whole new assignment with ``by`` fewer pods: slots no pod claims first, from the end of rank order.
 
     ``keep``: slice values -> pods that are known to sit there though no claim was seen yet. ``slices``: of the pod set;
-    those that no pod uses then go whole, before any is broken. Raises ValueError where the workload holds no such pod
+    those that no pod uses then go whole, before any is broken, and a tail (`engine.placement.slice_tail`) before them,
+    where what remains has another one. Raises ValueError where the workload holds no such pod
     set.
     """
     held = held_of(state, workload, pod_set)
@@ -113,12 +114,58 @@ def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
     counts = [part.count for part in held.slices]
     unused = [min(known.get(p.values, p.count), p.count - (keep or {}).get(p.values, 0)) for p in held.slices]
     if slices:
-        by = _taken_whole(counts, unused, by, slices[0].size)
+        by = _slices_taken(held, counts, unused, by, slices)
     left = _lower_counts(counts, unused, by)
     # Where slots without pods do not suffice, slots with pods go, from the end of rank order too.
     _lower_counts(counts, list(counts), left)
     kept = (cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
     return with_slices(held, kept)
+
+
+def _slices_taken(held: Assignment, counts: list[int], unused: list[int], by: int, slices: Sequence[SliceLayer]) -> int:
+    """Lower both by whole slices that nobody uses, and by what a tail has; returns what is left of ``by``."""
+    size, total = slices[0].size, sum(counts)
+    if len(slices) > 1 or slices[0].level not in held.levels or not (total % size or by % size):
+        return _taken_whole(counts, unused, by, size)
+    depth = held.levels.index(slices[0].level) + 1
+    places: dict[Path, list[int]] = {}
+    for at, part in enumerate(held.slices):
+        places.setdefault(part.values[:depth], []).append(at)
+    tail = total % size
+    host = next((inside for inside in places.values() if sum(counts[at] for at in inside) % size == tail), [])
+    if tail and by % size == 0:
+        # It stays, and is out of sight meanwhile: whole slices are looked for in what is beside it.
+        seen = list(counts), list(unused)
+        _lower_inside(counts, unused, host, tail)
+        kept = [
+            [was - now for was, now in zip(*both, strict=True)] for both in zip(seen, (counts, unused), strict=True)
+        ]
+        left = _taken_whole(counts, unused, by, size)
+        for values, more in zip((counts, unused), kept, strict=True):
+            values[:] = [value + extra for value, extra in zip(values, more, strict=True)]
+        return left
+    if tail:
+        gone = min(tail, by)
+        _lower_inside(counts, unused, host, gone)
+        by -= gone
+    broken = by % size
+    left = _taken_whole(counts, unused, by - broken, size)
+    if broken:
+        # One slice becomes a tail: the last one that has enough without pods, else the last of all.
+        inside = [one for one in reversed(places.values()) if sum(counts[at] for at in one) >= broken]
+        free = (one for one in inside if sum(unused[at] for at in one) >= broken)
+        _lower_inside(counts, unused, next(free, inside[0]), broken)
+    return left
+
+
+def _lower_inside(counts: list[int], unused: list[int], inside: Sequence[int], by: int) -> None:
+    """Lower ``counts`` and ``unused`` by ``by`` in some places, from the end; those that no pod uses first."""
+    for most in (unused, counts):
+        for at in reversed(inside):
+            taken = max(min(most[at], by), 0)
+            counts[at] -= taken
+            unused[at] = max(0, unused[at] - taken)
+            by -= taken
 
 
 def _lower_counts(counts: list[int], most: list[int], by: int) -> int:

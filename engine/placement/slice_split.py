@@ -20,7 +20,7 @@ from engine.placement.search.descent import Pick, Preference
 from engine.placement.search.exact import OPERATION, Work
 
 _BITS: Final = 60
-_NEVER: Final = np.int64(1 << _BITS)
+NEVER: Final = np.int64(1 << _BITS)
 
 
 class Split(msgspec.Struct):
@@ -52,22 +52,34 @@ class Split(msgspec.Struct):
 
     def solve(self) -> Pick | None:
         """The best choice; None where costs are too long for one number. Raises OutOfWork."""
+        if not self._weigh_steps():
+            return None
+        amount = self.need // self.units[self.rank + 1]
+        value = int(self._children(self.rank, self.domain, amount)[-1][amount])
+        leaves: list[Ints] = []
+        amounts: list[Ints] = []
+        self._trace(self.rank, self.domain, amount, leaves, amounts)
+        return self._as_pick(value, leaves, amounts)
+
+    def _weigh_steps(self) -> bool:
+        """Give each step its digit; False where they do not fit one number."""
         widths = {step: self.tree.count_domains(step).bit_length() for step in self.steps}
         # All digits of a cost share one int64, below the number that stands for never.
         if sum(widths.values()) >= _BITS:
-            return None
+            return False
         self._weights = [0] * (self.tree.leaf + 1)
         shift = 0
         for step in reversed(self.steps):
             self._weights[step] = 1 << shift
             shift += widths[step]
-        amount = self.need // self.units[self.rank + 1]
-        best = self._children(self.rank, self.domain, amount)[-1]
-        value = int(best[amount])
-        cost = tuple((value // self._weights[step]) % (1 << widths[step]) for step in self.steps)
-        leaves: list[Ints] = []
-        amounts: list[Ints] = []
-        self._trace(self.rank, self.domain, amount, leaves, amounts)
+        return True
+
+    def _as_pick(self, value: int, leaves: Sequence[Ints], amounts: Sequence[Ints]) -> Pick:
+        """What was traced, with the digits of its cost."""
+        widths = (self.tree.count_domains(step).bit_length() for step in self.steps)
+        cost = tuple(
+            (value // self._weights[step]) % (1 << width) for step, width in zip(self.steps, widths, strict=True)
+        )
         order = np.argsort(np.concatenate(leaves))
         return Pick(np.concatenate(leaves)[order], np.concatenate(amounts)[order], cost)
 
@@ -125,7 +137,7 @@ class Split(msgspec.Struct):
 
     def _children(self, rank: int, domain: int, most: int) -> list[Ints]:
         """The least costs for 0 .. ``most`` units of the first 0, 1, ... children."""
-        have = np.full(most + 1, _NEVER)
+        have = np.full(most + 1, NEVER)
         have[0] = 0
         found = [have]
         for child in self._span(rank, domain):

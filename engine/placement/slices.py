@@ -2,6 +2,7 @@
 
 Rules
 - A domain of a slice level takes whole slices only: floor(what its inside takes / size), from the inside out.
+- The last slice of a pod set with one layer may be a part of one, a *tail*: `engine.placement.slice_tail`.
 - So an assignment is right where each domain of a layer's level holds a multiple of its size. Ranks go to slots in tree
   order, so slice k then holds the ranks k * size .. k * size + size - 1, each slice in one domain.
 - What is sought is the same as without slices (``engine.placement.choose``): the fewest domains at the requested level,
@@ -97,6 +98,14 @@ class SlicedCounts(Counts):
                 found = self.levels[rank] = layer.keep_whole_slices(found)
         return found
 
+    def whole_of_rank(self, rank: int) -> Ints:
+        """The same of whole slices alone, whatever else a domain may take. Do not modify."""
+        return self.counts_of_rank(rank)
+
+    def most_of_rank(self, rank: int) -> Ints:
+        """More pods than these are in no domain of ``rank``, whatever is in others. Do not modify."""
+        return self.counts_of_rank(rank)
+
 
 class Slicer(msgspec.Struct):
     """One question: ``need`` pods in whole slices on a tree with these counts. Asked like a ``Chooser``."""
@@ -127,7 +136,7 @@ class Slicer(msgspec.Struct):
                 best = pick
             # At no step can a container do with fewer domains than if all of them took as much as the best.
             if all(
-                have <= -(-self.need // max(int(self.counts.counts_of_rank(step).max(initial=0)), 1))
+                have <= -(-self.need // max(int(self.counts.most_of_rank(step).max(initial=0)), 1))
                 for have, step in zip(best.cost, self._steps(rank, level), strict=True)
             ):
                 break
@@ -150,7 +159,7 @@ class Slicer(msgspec.Struct):
         return self._better(found, -1, 0, level)
 
     def _holds(self) -> bool:
-        return bool(self.tree.size) and int(self.counts.counts_of_rank(0).sum()) >= self.need
+        return bool(self.tree.size) and self.counts.count_all() >= self.need
 
     def _first_rank(self, rank: int) -> int:
         """The rank at which slices are counted inside a domain of ``rank``."""
@@ -163,7 +172,7 @@ class Slicer(msgspec.Struct):
         """Containers to look at: the one with the fewest domains down to the slices, then the tightest."""
         inner = [layer for layer in self.layers if layer.rank > rank]
         first = -1
-        if len(found) > FIRST_LOOK and inner:
+        if len(found) > FIRST_LOOK and inner and self.need >= inner[0].size:
             pick = self._chooser(inner[0].rank, inner[0].size, self.need).in_one(rank, level, found)
             assert pick is not None  # noqa: S101  (each of them holds all)
             first = int(self.tree.cut(inner[0].rank).owners[rank][pick.leaves[0]])
@@ -177,7 +186,7 @@ class Slicer(msgspec.Struct):
     def _chooser(self, rank: int, size: int, need: int) -> Chooser:
         """A question about slices of ``size`` in domains of ``rank``."""
         tree = self.tree.cut(rank)
-        counts = Counts(tree, self.counts.counts_of_rank(rank) // size)
+        counts = Counts(tree, self.counts.whole_of_rank(rank) // size)
         # A preference names leaves of the whole tree; the leaves of a cut tree are domains.
         prefer = self.prefer if tree is self.tree else None
         return Chooser(tree, counts, need // size, self.work, prefer, gather=False)

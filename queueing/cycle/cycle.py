@@ -62,7 +62,7 @@ class Preempting(msgspec.Struct, frozen=True):
 class Waiting(msgspec.Struct, frozen=True):
     """Say why it waits (``QuotaReserved=False``).
 
-    ``grows``: it is admitted, and waits for more pods; ``victims`` were to go for those, and stay.
+    ``grows``: it is admitted, and waits for more pods. ``victims``: who was to go for it, and stays.
     """
 
     key: str
@@ -184,15 +184,19 @@ def _drained(queues: Queues) -> Iterator[Drained]:
             entry.mark_drained()
             # Leaving from now on, so that no plan of this cycle takes it for a victim of its own.
             queues.holders.mark_leaving(key)
-            yield Drained(
-                key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)"
-            )
+            yield Drained(key, Reason.QUEUE_DRAINED, queues.config.find_drain(entry.workload, entry.queue) or "")
 
 
 def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: Decisions) -> None:
     """Admit one for whom all victims are gone."""
     entry = queues.entries[key]
     grant = entry.grant
+    # Also with victims left: those that were not evicted yet stay, and are told so.
+    if (stopped := queues.find_stop(entry)) is not None:
+        victims = tuple(sorted(entry.victims, key=order_of))
+        queues.release_and_requeue(state, key, now)
+        made.given_up.append(Waiting(key, Reason.QUEUE_STOPPED, stopped, victims=victims))
+        return
     # Slots that victims still hold would be held twice, and a kubelet would refuse the second pod.
     if entry.victims or grant is None:
         return

@@ -11,6 +11,7 @@ Rules
 - So do pods that ask for more than was granted to each (`AssumedAdmission.asks`), as a rolling update may bring them:
   all pods of their pod set are charged alike. Slots that their node is too small for then go elsewhere, like those of
   lost nodes.
+- A queue that is stopped gives nothing more to those that it admitted, as it admits nobody; they may shrink.
 - The new grant replaces the stored one; nothing else of the workload changes.
 """
 
@@ -266,8 +267,10 @@ def _with_fewer(entry: Entry, counts: Mapping[str, int], parts: Sequence[Assignm
 def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> AssumedAdmission | Refusal:
     grant, key = _grant(entry), entry.workload.base
     queue = queues.quotas.queues.get(grant.queue)
-    if queue is None:
-        return Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
+    stopped = queues.find_stop(entry)
+    if queue is None or stopped is not None:
+        gone = Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
+        return gone if stopped is None else Refusal(Reason.QUEUE_STOPPED, stopped)
     flavors = flavors_of_growth(queue, entry, more)
     if isinstance(flavors, Refusal):
         return flavors

@@ -114,6 +114,9 @@ def settle_growth(state: ClusterState, queues: Queues, key: str) -> elastic.Resi
     more = queues.entries[ReservationKey.for_growth(key)]
     entry, grown = queues.entries[key], more.grant
     wish = elastic.wished(queues, key) if key in queues.growing else None
+    if (stopped := queues.find_stop(entry)) is not None:
+        queues.end_growth(state, key)
+        return stopped
     if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or key in queues.holders.evicting:
         queues.end_growth(state, key)
         return "the workload itself is evicted"

@@ -8,8 +8,9 @@ Rules
   anybody borrows it, or would evict him in the next cycle. Then come those with somebody behind their first who need
   not: a queue is looked at in its own order, but before others borrow what is his. In a tree of cohorts those who find
   what they borrow further down come before those who find it further up, for the same reason. With fair sharing the
-  least share (with what its first wants) is next, else each queue has one turn a round; within a round: priority, then
-  time. A queue that had nobody joins at the present round: it neither catches up nor falls behind.
+  least share (with what its first wants) is next, in a tree of several levels by `queueing.cycle.tournament`. Each
+  queue has one turn a round; within a round: priority, then time. A queue that had nobody joins at the present round:
+  it neither catches up nor falls behind.
 - Who has waited long and was not looked at since the start comes before those behind it by rank, whatever turns they
   had, and after those before it: it would keep room from the first ones, and the others may have it evicted again.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
@@ -20,19 +21,17 @@ Rules
 import heapq
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from engine.cluster.state import ClusterState
 from queueing.cycle import backfill, elastic
 from queueing.cycle.shield import Shield
-from queueing.model import Rank
+from queueing.cycle.tournament import Contender, Tournament, Turn
+from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
 from queueing.queues.rotation import of_namespace
-
-if TYPE_CHECKING:
-    from queueing.model import Order, Share
 
 SEARCH: Final = 8  # looks that a search for victims counts for
 OWNERS: Final = 256  # groups of a queue, the oldest that are worth a look, that are asked whether they need not borrow
@@ -56,12 +55,21 @@ class WaitingRanks:
         found = queues.options_of(self.state, group).found if queues.quotas.shares(group.line.queue) else ()
         return queues.rank_of_entry(queues.entries[head.key], found[0].amounts if found else {})
 
+    def asks_of(self, group: EquivalenceClass) -> Quantities:
+        """What the first of a group asks for."""
+        found = self.queues.options_of(self.state, group).found
+        return found[0].amounts if found else {}
+
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: that of the first behind it that borrows less high up, if any."""
+        return self.best_of_queue(group, rank)[0]
+
+    def best_of_queue(self, group: EquivalenceClass, rank: Rank) -> tuple[Rank, EquivalenceClass]:
+        """The same, and whose rank it is."""
         line = group.line
         # In a StrictFIFO queue nobody behind the first is looked at, so nobody behind it can lend the queue its rank.
         if not rank.level or line.strict or len(line.groups) == 1:
-            return rank
+            return rank, group
         owners = self._owners.get(line.queue)
         if owners is None:
             owners = self._owners[line.queue] = self._owners_in(line)
@@ -72,10 +80,10 @@ class WaitingRanks:
                 continue
             found = self.of_group(one)
             if found.level <= known.level:
-                return found
+                return found, one
             # The ranks change as others are admitted. Levels only rise in a cycle, so one that rose goes back in line.
             heapq.heapreplace(owners, (found, at, one))
-        return rank
+        return rank, group
 
     def _owners_in(self, line: PendingQueue) -> list[tuple[Rank, int, EquivalenceClass]]:
         groups = (group for group in line.groups.values() if not group.inadmissible and group.head is not None)
@@ -94,10 +102,10 @@ class Turns:
         self.shield = shield
         self.ranks = ranks
         # The level of the queue's best, its share, the level of its first, rounds so far, order, queue.
-        self.heap: list[tuple[int, Share, int, int, Order, str]] = []
+        self.heap: list[Turn] = []
+        self.tournaments: dict[str, Tournament] = {}  # by the name of the root, of trees with several levels
         for line in queues.pending.lines.values():
             self.enter_queue(line)
-        heapq.heapify(self.heap)
 
     def enter_queue(self, line: PendingQueue) -> None:
         """A queue takes part if it has somebody to look at."""
@@ -107,25 +115,72 @@ class Turns:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
                 first = self.ranks.of_group(group)
-                level, share, order = self.ranks.of_queue(group, first)
-                heapq.heappush(self.heap, (level, share, first.level, line.turn, order, line.queue))
+                rank, best = self.ranks.best_of_queue(group, first)
+                self._push(line, rank, best, first.level)
                 return
         if line.active:
             line.rest_all()
 
+    def _push(self, line: PendingQueue, rank: Rank, best: EquivalenceClass, first: int) -> None:
+        tournament, node = self._tournament_of(line.queue), self.queues.quotas.tree.queues[line.queue]
+        if tournament is None:
+            heapq.heappush(self.heap, (rank.level, rank.share, first, line.turn, rank.order, line.queue))
+            return
+        asks, less = self.ranks.asks_of(best), self.queues.not_counted(self.queues.entries[head_of(best)]) or {}
+        change = {key: asks.get(key, 0) - less.get(key, 0) for key in {*asks, *less}}
+        tournament.enter_queue(Contender(node, asks, change, (first, line.turn, rank.order)))
+        self._push_top(tournament)
+
+    def _push_top(self, tournament: Tournament) -> None:
+        # Trees beside each other are in one heap, each with its winner; what does not win any more is dropped later.
+        if (top := tournament.top()) is not None:
+            heapq.heappush(self.heap, top)
+
+    def _tournament_of(self, queue: str) -> Tournament | None:
+        """The tournament that a queue takes part in; None where it competes by its own share alone, or by none."""
+        tree = self.queues.quotas.tree
+        if not self.queues.rules.fair or not tree.is_nested(node := tree.queues[queue]):
+            return None
+        return self.tournaments.setdefault(node.root.name, Tournament(tree))
+
+    def _pop(self) -> PendingQueue | None:
+        """The queue that is next; None where that one has lost its turn."""
+        turn = heapq.heappop(self.heap)
+        tournament = self._tournament_of(turn[-1])
+        if tournament is not None:
+            if tournament.top() != turn:
+                return None
+            tournament.leave_queue(self.queues.quotas.tree.queues[turn[-1]])
+        return self.queues.pending.lines[turn[-1]]
+
+    def _settle(self, line: PendingQueue) -> None:
+        """A queue had its turn, and takes part again if it has somebody left."""
+        self.enter_queue(line)
+        self._let_others(line)
+
+    def _let_others(self, line: PendingQueue) -> None:
+        """Of the cohorts above a queue that has nobody left, others compete with what is used now."""
+        tournament = self._tournament_of(line.queue)
+        if tournament is not None and line.queue not in tournament:
+            tournament.leave_queue(self.queues.quotas.tree.queues[line.queue])
+            self._push_top(tournament)
+
     def first(self, by_rank: int, by_turns: int) -> Iterator[EquivalenceClass]:
         """The groups whose first is to be looked at, one after the other; so many looks by each of both, about."""
         while self.heap and by_rank > 0:
-            line = self.queues.pending.lines[heapq.heappop(self.heap)[-1]]
+            line = self._pop()
+            if line is None:
+                continue
             group = line.next()
             if group is None:
+                self._let_others(line)
                 continue
             # Its round counts before the look, so that a look that fails costs the queue its turn as any other does.
             searches = self._serve(line)
             yield group
             by_rank -= looks_since(self.queues, searches)
             # Entered again with the rank of whoever is first now; the old entry is off the heap already.
-            self.enter_queue(line)
+            self._settle(line)
         # The second half only starts with a queue left on the heap: where rank served all, it costs nothing.
         rotation = self.queues.pending.groups_in_turn()
         while self.heap and by_turns > 0 and (group := next(rotation, None)) is not None:
@@ -140,7 +195,9 @@ class Turns:
 
     def groups_left(self) -> list[EquivalenceClass]:
         """The first groups of the queues that had no turn any more."""
-        found = [self.queues.pending.lines[queue].next() for *_, queue in self.heap]
+        names = [queue for *_, queue in self.heap if self._tournament_of(queue) is None]
+        names += [queue for each in self.tournaments.values() for queue in each.queues_left()]
+        found = [self.queues.pending.lines[queue].next() for queue in names]
         return [group for group in found if group is not None]
 
 

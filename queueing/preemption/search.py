@@ -291,7 +291,7 @@ class _Search:
                 return None
             # Room first, quota second: the victims for room give back quota too, and often all that lacks.
             if not self.removal.quota_fits():
-                for key in self.removal.in_order(self.candidates.by_quota()):
+                for key in self.removal.in_fair_order(self.candidates.by_quota()):
                     if self.removal.take_all([key], taken):
                         placed = None  # it may go elsewhere now
                     if self.removal.quota_fits():

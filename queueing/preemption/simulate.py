@@ -140,7 +140,7 @@ class SimulatedRemoval:
             quotas.charge_workload(key, msgspec.structs.replace(held, amounts=left))
         return True
 
-    def in_order(self, units: Sequence[HolderKey]) -> Iterable[HolderKey]:
+    def in_fair_order(self, units: Sequence[HolderKey]) -> Iterable[HolderKey]:
         """Units that give back quota, the first to go first: by shares as they are then, where a tree has levels."""
         tree = self.queues.quotas.tree
         if not self.candidates.mode.compares or not tree.is_nested(tree.queues[self.entry.queue]):

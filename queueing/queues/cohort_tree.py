@@ -51,6 +51,7 @@ class TreeNode(msgspec.Struct, eq=False):
     potential: Quantities = msgspec.field(default_factory=dict)
     lendable: dict[str, int] = msgspec.field(default_factory=dict)
     members: frozenset[str] = frozenset()
+    listed: frozenset[FlavorResource] = frozenset()
 
     @property
     def root(self) -> "TreeNode":
@@ -119,9 +120,9 @@ class TreeNode(msgspec.Struct, eq=False):
         """What was made of an older version of the tree counts no more."""
         self.made_at, self.potential, self.lendable = version, {}, {}
 
-    def note_members(self, queues: frozenset[str]) -> None:
-        """The queues of the tree of which it is the root."""
-        self.members = queues
+    def note_tree(self, queues: frozenset[str], listed: frozenset[FlavorResource]) -> None:
+        """The queues of the tree of which it is the root, and all that anybody there has a quota of, if of nothing."""
+        self.members, self.listed = queues, listed
 
 
 class _HandedUp(NamedTuple):
@@ -344,7 +345,8 @@ class CohortTree:
             nodes += one.children.values()
         for one in reversed(order):
             one.set_height()
-        root.note_members(frozenset([one.name for one in order if one.is_queue]))
+        listed = frozenset[FlavorResource]().union(*(one.quota for one in order))
+        root.note_tree(frozenset([one.name for one in order if one.is_queue]), listed)
         return root
 
     def available_to(self, node: TreeNode, key: FlavorResource) -> int:
@@ -392,7 +394,8 @@ class CohortTree:
         """By resource, what a cohort could use in all flavors of its tree: what its children's shares are parts of."""
         found = self._cached(node).lendable
         if not found:
-            for key in node.root.subtree:
+            # Of what a part of the tree does not lend the root has none, and its children share it all the same.
+            for key in node.root.listed:
                 found[key[1]] = found.get(key[1], 0) + self.potential_of(node, key)
         return found
 

@@ -3,8 +3,12 @@
 Rules
 - A workload waits in the ClusterQueue of its LocalQueue; in none where either of them is missing or stopped, or where
   the ClusterQueue does not serve its namespace.
-- A workload has to go where its LocalQueue is drained, or the ClusterQueue whose quota it holds.
+- Where its LocalQueue or the ClusterQueue whose quota it holds is stopped, one that is not admitted yet gives back what
+  it holds, and one that is admitted gets nothing more; it has to go where one of the two is drained. As in Kueue 0.19.2
+  (pkg/controller/core/workload_controller.go, ``reconcileOnLocalQueueActiveState``).
 """
+
+from collections.abc import Iterator
 
 import msgspec
 
@@ -51,16 +55,30 @@ class QueueConfig(msgspec.Struct):
         queue = self.quotas.queues.get(name)
         if local is None or queue is None:
             return Refusal(Reason.NO_QUEUE, self.missing_objects(workload.namespace, workload.queue) or ""), name
-        for kind, stop in (("LocalQueue", local.stop), ("ClusterQueue", queue.stop)):
-            if stop is not Stop.NONE:
-                text = f"{kind} {local.name if kind == 'LocalQueue' else name} is stopped (stopPolicy {stop})"
-                return Refusal(Reason.QUEUE_STOPPED, text), name
+        if (stopped := self.find_stop(workload.namespace, workload.queue, name)) is not None:
+            return Refusal(Reason.QUEUE_STOPPED, stopped), name
         if not serves(queue, self.namespaces.get(workload.namespace, {})):
             text = f"the namespaceSelector of ClusterQueue {name} does not select namespace {workload.namespace}"
             return Refusal(Reason.NAMESPACE_NOT_SELECTED, text), name
         return None, name
 
-    def drained(self, workload: Workload, cluster_queue: str) -> bool:
-        """Whether a workload that holds quota of a ClusterQueue has to go."""
-        local, queue = self.local.get((workload.namespace, workload.queue)), self.quotas.queues.get(cluster_queue)
-        return Stop.DRAIN in {local.stop if local else None, queue.stop if queue else None}
+    def find_stop(self, namespace: str, queue: str, cluster_queue: str) -> str | None:
+        """Which of the two is stopped, a LocalQueue or the ClusterQueue whose quota is held; None where neither is."""
+        for title, stop in self._stops(namespace, queue, cluster_queue):
+            if stop is not Stop.NONE:
+                return f"{title} is stopped (stopPolicy {stop})"
+        return None
+
+    def find_drain(self, workload: Workload, cluster_queue: str) -> str | None:
+        """Why a workload that holds quota of a ClusterQueue has to go; None where it has not."""
+        for title, stop in self._stops(workload.namespace, workload.queue, cluster_queue):
+            if stop is Stop.DRAIN:
+                return f"{title} is drained (stopPolicy {stop})"
+        return None
+
+    def _stops(self, namespace: str, queue: str, cluster_queue: str) -> Iterator[tuple[str, Stop]]:
+        """What a LocalQueue and a ClusterQueue say, as far as they are there."""
+        if (local := self.local.get((namespace, queue))) is not None:
+            yield f"LocalQueue {queue}", local.stop
+        if (found := self.quotas.queues.get(cluster_queue)) is not None:
+            yield f"ClusterQueue {cluster_queue}", found.stop

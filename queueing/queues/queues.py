@@ -189,6 +189,8 @@ class Queues:
                 if entry.phase in {Phase.STUCK, Phase.WAITING}:
                     self.pending.route(entry)
                 self._drain(entry)
+                if entry.workload.key in self.growing:  # a queue that was stopped let it grow no more
+                    self.growing[entry.workload.key] = self.growing[entry.workload.key][0], ()
 
     # -- workloads --------------------------------------------------------------------------------------------
 
@@ -365,6 +367,13 @@ class Queues:
         queue = entry.queue
         if not self.quotas.shares(queue):
             return Rank(0, NO_SHARE, entry.order)
+        less = self.not_counted(entry)
+        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
+        return Rank(level, share, entry.order)
+
+    def not_counted(self, entry: Entry) -> Quantities | None:
+        """What its queue uses and does not count as used for its rank."""
+        queue = entry.queue
         less = self.leaving.amounts.get(queue)
         # Quota that is held for successors counts as used; the workload
         # must not seem to borrow because of successors behind it.
@@ -374,8 +383,7 @@ class Queues:
                 first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}
                 for name, amount in self.quotas.held[one.holder].amounts.items():
                     less[name] = less.get(name, 0) + amount - first.get(name, 0)
-        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
-        return Rank(level, share, entry.order)
+        return less
 
     def place_of(self, entry: Entry) -> Place:
         """The place of one in its own queue, whether it waits or grows; the least is first.
@@ -388,6 +396,10 @@ class Queues:
     def kept_for(self) -> "list[Successor]":
         """The successors for whom something is kept from the one who is looked at."""
         return [one for one in self.successors.values() if one.holder in self.quotas.held]
+
+    def find_stop(self, entry: Entry) -> str | None:
+        """Which of the queues is stopped by which one holds something; None where neither is."""
+        return self.config.find_stop(entry.workload.namespace, entry.workload.queue, entry.queue)
 
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""
@@ -416,7 +428,8 @@ class Queues:
         self.holders.update_protection(entry)
         if role_of(entry.workload.key) is Role.GROWTH:
             return  # it goes with its workload
-        if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
+        # One that is nominated ends no pods: the cycle gives its place up.
+        if entry.phase is Phase.ADMITTED and self.config.find_drain(entry.workload, entry.queue) is not None:
             self.drains.add(entry.workload.base)
         else:
             self.drains.discard(entry.workload.base)

@@ -200,6 +200,12 @@ GROUPED = "status.admission.podSetAssignments.2.topologyAssignment"
 QUOTA = "spec.resourceGroups.0.flavors.0.resources.0"
 TOLERATION = "spec.tolerations.0"
 
+
+def layers(*pairs):
+    """Slices within slices, each as (level, size)."""
+    return [{"topology": level, "size": size} for level, size in pairs]
+
+
 # Of the two ways to write slices, room for the other.
 LAYERS = {f"{REQUEST}.podSetSliceSize": DROP, f"{REQUEST}.podSetSliceRequiredTopology": DROP}
 RULES = [
@@ -397,12 +403,12 @@ RULES = [
         {f"{REQUEST}.podSetSliceRequiredTopologyConstraints": [{"topology": HOST, "size": 2}]},
     ),
     Rule("Workload", "minCount must not exceed count", {f"{MAIN}.minCount": 17}, {f"{MAIN}.minCount": 16}),
-    Rule("Workload", "count must be a multiple of topologyRequest.podSetSliceSize", {f"{REQUEST}.podSetSliceSize": 5}),
     Rule(
         "Workload",
-        "count must be a multiple of the first size of topologyRequest.podSetSliceRequiredTopologyConstraints",
-        {**LAYERS, f"{REQUEST}.podSetSliceRequiredTopologyConstraints": [{"topology": HOST, "size": 5}]},
-        {**LAYERS, f"{REQUEST}.podSetSliceRequiredTopologyConstraints": [{"topology": HOST, "size": 8}]},
+        "count must be a multiple of the first of several sizes of "
+        "topologyRequest.podSetSliceRequiredTopologyConstraints",
+        {**LAYERS, f"{REQUEST}.podSetSliceRequiredTopologyConstraints": layers((RACK, 5), (HOST, 1))},
+        {**LAYERS, f"{REQUEST}.podSetSliceRequiredTopologyConstraints": layers((HOST, 5))},
     ),
     Rule("Workload", "priority is required with priorityClassName", {"spec.priority": DROP}, {"spec.priority": 0}),
     Rule("Workload", "only one pod set can have a minCount", {"spec.podSets.2.minCount": 1}),

@@ -114,6 +114,24 @@ async def test_slices_share_a_rack_each_and_come_back_to_it(jobs, client, namesp
     assert "the largest, b1, has 32 nvidia.com/gpu in all; 36 are wanted" in message
 
 
+async def test_the_last_slice_of_a_job_may_be_a_part_of_one(jobs, client, namespace):
+    """Kueue 0.19.2 leaves such pods behind their gate for ever (issue 15277); from 0.20 on it places them."""
+    request = {
+        KEYS.required[0]: "cloud-provider.com/topology-block",
+        KEYS.slice_level: RACK_LABEL,
+        KEYS.slice_size: "3",
+    }
+    await jobs.create(job("tail", 5, gpus=4, indexed=True, request=request))
+    pods = await jobs.running("tail", 5)  # a rack takes four such pods
+    whole, tail = slices_of(pods, 3)
+    assert (len(racks_of(whole)), len(racks_of(tail)), len(tail)) == (1, 1, 2)
+    assert racks_of(whole) != racks_of(tail)
+    for victim in (whole[0], tail[1]):
+        await client.delete(PODS, victim["metadata"]["name"], namespace)
+    after = slices_of(await until(lambda: _replaced(jobs, "tail", 5, tail[1]), "the replacements"), 3)
+    assert [racks_of(one) for one in after] == [racks_of(whole), racks_of(tail)]
+
+
 def slices_of(pods, size):
     ranked = sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
     return [ranked[at : at + size] for at in range(0, len(ranked), size)]

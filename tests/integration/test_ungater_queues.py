@@ -15,6 +15,7 @@ from kube.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_FLAVORS,
+    WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
 
@@ -203,6 +204,75 @@ async def test_a_drained_queue_evicts_and_a_held_one_admits_nothing(running, cli
     await running.edit_queue("team", stopPolicy="None")
     await running.running("runs", 1)
     await running.running("held", 1)
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["ClusterQueue", "LocalQueue"])
+async def test_one_that_waits_for_its_check_gives_its_quota_back_where_its_queue_is_stopped(
+    running, client, namespace, local
+):
+    """The example of Kueue: w1 runs, w2 holds quota and waits for a check; 0.19.2 unsets what w2 reserved."""
+    checks = {"admissionChecks": [{"name": "budget"}]}
+    await make_queue(
+        client,
+        namespace,
+        "team",
+        8,
+        flavors=(namespace,),
+        cohortName=f"{namespace}-all",
+        admissionChecksStrategy=checks,
+    )
+    await make_queue(client, namespace, "other", 0, flavors=(namespace,), cohortName=f"{namespace}-all")
+
+    async def stop(policy):
+        what = (LOCAL_QUEUES, "team", namespace) if local else (CLUSTER_QUEUES, f"{namespace}-team")
+        await client.patch(*what, body={"spec": {"stopPolicy": policy}})
+
+    four = {"gpus": 4}
+    await running.submit("w1", 1, **four)
+    await answer(running, "w1")
+    await running.running("w1", 1)
+    await running.submit("w2", 1, **four)
+    await running.condition("w2", "Admitted", "False", "Pending")
+    await stop("Hold")
+    found = await running.condition("w2", "QuotaReserved", "False", "QueueStopped")
+    assert "is stopped (stopPolicy Hold)" in found["message"]
+    workload = await running.workload("w2")
+    assert "Evicted" not in {one["type"] for one in workload["status"]["conditions"]}
+    assert "admission" not in workload["status"]
+    await running.running("w1", 1)
+    await running.submit("borrows", 1, "other", **four)
+    await running.running("borrows", 1)
+    await stop("HoldAndDrain")
+    await running.empty("w1")
+    await running.condition("w1", "Evicted", "True", "QueueDrained")
+    assert "Evicted" not in {one["type"] for one in (await running.workload("w2"))["status"]["conditions"]}
+    await running.finish("borrows")
+    await stop("None")
+    for name in ("w1", "w2"):
+        await answer(running, name)
+        await running.running(name, 1)
+
+
+async def test_a_class_of_our_own_and_the_one_named_default_are_priorities_of_jobs(client, jobs, namespace):
+    await make_queue(client, namespace, "team", 0, flavors=(namespace,))
+    body = {"apiVersion": API, "kind": "WorkloadPriorityClass"}
+    names = {"batch": f"{namespace}-batch", "default": "default"}
+    try:
+        for name, value in ((names["batch"], 3), ("default", 7)):
+            await client.apply(
+                WORKLOAD_PRIORITY_CLASSES, {**body, "metadata": {"name": name}, "value": value}, field_manager="test"
+            )
+        await jobs.submit("plain", 1, priority="high")
+        await jobs.submit("named", 1, priority="high", labels={KEYS.priority_class: names["batch"]})
+        # The classes are listed before anything is placed: no Workload may be created without them.
+        async with Running(client):
+            for job, (name, value) in {"plain": ("default", 7), "named": (names["batch"], 3)}.items():
+                await jobs.condition(job, "QuotaReserved", "False")
+                spec = (await jobs.workload(job))["spec"]
+                assert (spec["priorityClassName"], spec["priority"]) == (name, value)
+    finally:
+        for name in names.values():
+            await client.delete(WORKLOAD_PRIORITY_CLASSES, name)
 
 
 async def test_pods_that_are_not_ready_in_time_put_it_back_and_too_often_make_it_inactive(client, jobs, namespace):

@@ -197,6 +197,7 @@ def context(**more) -> ReconcileContext:
         "planned": lambda _entry: {},
         "doubted": lambda _namespace, _now: 0.0,
         "no_queue": lambda _entry: None,
+        "find_stop": lambda _entry: None,
         "checks": lambda _entry: (),
         "losing": lambda _entry: None,
         "outsiders": lambda _entry: (),

@@ -233,6 +233,7 @@ class Cache:
             planned=self.reservations.planned,
             doubted=self.doubts.about,
             no_queue=lambda entry: self.queues.config.missing_objects(entry.job.namespace, entry.job.queue),
+            find_stop=self.reservations.find_stop,
             checks=self.admissions.checks_of,
             losing=lambda entry: self.reservations.losing(entry.key),
             outsiders=self.admissions.outsiders,

@@ -9,9 +9,10 @@ from kube.informer import Event
 from kube.pods import convert
 from kube.pods.exclusive import Additions
 from kube.queues import ClusterQueue, Cohort, LocalQueue, cluster_queue, cohort, local_queue, plain_flavor, stored_use
-from queueing.model import part_of
+from queueing.model import Stop, part_of
 from ungater.cache.core import Core
 from ungater.model.class_rules import ClassRule, ClassRules
+from ungater.model.conditions import ADMITTED
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -157,7 +158,7 @@ class ConfigEvents:
             self._forget_namespace(event.key)
         else:
             self._queues.set_namespace(event.key, event.new.metadata.labels or {})
-            self._core.served.note_namespace(event.new)
+            self._core.served.note_namespace(event.old, event.new)
         self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
@@ -174,6 +175,7 @@ class ConfigEvents:
         # it, and a change of its quota makes none of them wait.
         if event.old is None and event.new is not None:
             self._look_at_left_running()
+        self._look_at_unadmitted(event)
         self._signal()
 
     def on_cohort(self, event: Event[Cohort]) -> None:
@@ -198,6 +200,7 @@ class ConfigEvents:
         self._rerouted()
         if event.old is None and event.new is not None:
             self._look_at_left_running((event.new.metadata.namespace, event.new.metadata.name))
+        self._look_at_unadmitted(event)
         self._signal()
 
     def _look_at_left_running(self, queue: tuple[str, str] | None = None) -> None:
@@ -209,6 +212,15 @@ class ConfigEvents:
             owner = entry.job
             runs = owner.suspendable and not owner.suspended and entry.admission is None
             if owner.queue and runs and queue in {None, (owner.namespace, owner.queue)}:
+                self._enqueue(uid, 0.0)
+
+    def _look_at_unadmitted(self, event: Event[ClusterQueue] | Event[LocalQueue]) -> None:
+        """A queue may have been stopped: who holds something and waits for its checks is to give it back."""
+        if event.new is None or event.new.spec.stop_policy in {Stop.NONE, event.old and event.old.spec.stop_policy}:
+            return
+        for uid, entry in self._entries.items():
+            waits = entry.observed is not None and not objects.is_true(entry.observed.conditions, ADMITTED)
+            if entry.job.queue and entry.admission is not None and waits:
                 self._enqueue(uid, 0.0)
 
     def _rerouted(self) -> None:

@@ -3,9 +3,8 @@
 Rules
 - Kueue leaves out namespaces that have the label, whatever its value (selector ``DoesNotExist``); here it has to be
   "true". So no namespace is served by both.
-- What is served is read once, when a term begins. A look at a job of Kueue's that runs, before what it holds is taken
-  over, would suspend it; so a label that changes ends the term, and the next one reads everything before its first
-  look.
+- What is served is read when a term begins. A label that changes ends the term: the next one reads all jobs of the
+  namespace, with Kueue's Workloads, before its first look at one. A namespace that is new has none yet.
 """
 
 from collections.abc import Callable
@@ -45,9 +44,11 @@ class ServedNamespaces:
         if is_served(wire):
             self._names.add(wire.metadata.name)
 
-    def note_namespace(self, wire: Namespace) -> None:
+    def note_namespace(self, old: Namespace | None, new: Namespace) -> None:
         """A namespace came or changed while the term runs."""
-        if self._beside is not None and is_served(wire) != self.serves(wire.metadata.name):
+        if old is None and is_served(new):
+            self._names.add(new.metadata.name)
+        if self._beside is not None and is_served(new) != self.serves(new.metadata.name):
             self._beside.restart()
 
 

@@ -18,6 +18,7 @@ from crds.request import (
     pods_in_all,
     wishes_of,
 )
+from crds.slices import uneven
 from engine.reasons import Reason
 from kube.objects import Condition, Job, ObjectMeta, PodTemplate, condition, version_of
 from kube.pods.requests import pod_requests
@@ -50,11 +51,13 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
     done, count, kept, ranks = tuple(_done(job)), _pods_at_once(job), 0, _ranks(job)
     needed = count
     if size > 1:
-        done, alone = whole_slices(done, size), done
+        done, alone = whole_slices(done, size, ranks), done
         # Slots that are kept of ranks that are done, but their slice is not.
         kept = min(ranks_in(alone) - ranks_in(done), full)
-        # In whole slices: one keeps its slots until all of its ranks are done.
-        count = min(-(-(ranks - ranks_in(done) if ranks is not None else count) // size) * size, full)
+        # In whole slices: one keeps its slots until all of its ranks are done. Where all run at once, what is not done
+        # is whole slices, and the last one with as many as it has.
+        left = ranks - ranks_in(done) if ranks is not None else count
+        count = left if ranks is not None and ranks <= full else min(-(-left // size) * size, full)
     pod_set = PodSetView(
         MAIN,
         count,
@@ -124,10 +127,22 @@ def _read(job: Job, template: PodTemplate, keys: Keys) -> _Asked:
         text = (own or {}).get(keys.min_parallelism)
         least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
         asked = replace(asked, least=least if least < _full(job) else 0)
+        if request is not None:
+            _check_tail(request, _full(job), _ranks(job))
         most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
         return replace(asked, wrong=error)
     return replace(asked, most_execution=most)
+
+
+def _check_tail(request: ParsedRequest, full: int, ranks: int | None) -> None:
+    """Raises RequestError where the last slice would be a part of one, and of which ranks depends on the moment.
+
+    Of several layers the engine says it.
+    """
+    if len(request.slices) == 1 and ranks is not None and (why := uneven(request.slices, full, ranks)):
+        text = f"spec.parallelism: Invalid value: {full}: {why} ({request.slices_field})"
+        raise RequestError(Reason.INVALID_REQUEST, "spec.parallelism", str(full), text)
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -218,10 +218,13 @@ def _pod_set(
     count, kept = min(sum(job.count for job in jobs.values()) + others, full), 0
     needed = count
     if request is not None and request.slices and (step := request.slices[0].size) > 1:
-        done, alone = whole_slices(done, step), done
+        ranks = size * replicated.replicas if size is not None else None
+        done, alone = whole_slices(done, step, ranks), done
         kept = min(ranks_in(alone) - ranks_in(done), full)
-        # Rounded up: a slice keeps its slots until the last of its ranks is done.
-        count = min(-(-(count + kept) // step) * step, full)
+        # A slice keeps its slots until the last of its ranks is done. Where all run at once, what is left is whole
+        # slices already, and the last one with as many as it has; else it is rounded up.
+        all_run = ranks is not None and ranks <= full
+        count = count + kept if all_run else min(-(-(count + kept) // step) * step, full)
     pod_set = PodSetView(
         replicated.name,
         count,

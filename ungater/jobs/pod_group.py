@@ -148,8 +148,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
         total, wrong = told.replicas.total, None
     telling = found if total else found[:1]  # with no total, they are one kind
-    shaped = key.startswith(GROUPS) and _differ_in_shape(telling, keys, before, stored or {})
-    role_in = _role_in(told, keys, shaped=shaped)
+    role_in = _role_in(told, keys, shaped=key.startswith(GROUPS) and _differ_in_shape(telling, keys, before, stored))
     roles = told.roles(found) if told is not None else sorted({role_in(pod) for pod in telling})
     roles, many = few_kinds(roles, before)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
@@ -168,7 +167,6 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         pod_sets = [replace(one, count=count, full=count, done=before_first) for one in pod_sets]
     labels = found[0].metadata.labels or {}
     (queue, apart), (most, error) = _queue(found, keys), longest(labels, keys)
-    done = sum(pod.status.phase == "Succeeded" for pod in found)
     return JobView(
         kind=kind,
         api_version=api_version,
@@ -181,7 +179,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         pod_sets=tuple(pod_sets),
         wrong=wrong or many or unlike or apart or error,
         gated=True,
-        over=(told.over if told is not None else "") or _end_of_group(kind, alive, done, total),
+        over=(told.over if told is not None else "") or _end_of_group(kind, alive, found, total),
         outcome=f"all pods of {kind} {name} have finished",
         queue=queue,
         priority_class=pod_sets[0].template.spec.priority_class_name,
@@ -233,7 +231,9 @@ def _role_by_shape(pod: Pod, keys: Keys) -> str:
     return blake2b(_ordered(_spec_shape(pod, keys)), digest_size=4).hexdigest()
 
 
-def _differ_in_shape(telling: Sequence[Pod], keys: Keys, before: JobView | None, stored: Mapping[str, int]) -> bool:
+def _differ_in_shape(
+    telling: Sequence[Pod], keys: Keys, before: JobView | None, stored: Mapping[str, int] | None
+) -> bool:
     """Whether the pods of a group are told apart by their specs."""
     if stored:
         return MAIN not in stored
@@ -381,10 +381,11 @@ def _members(kind: str, pods: Sequence[Pod], before: JobView | None) -> tuple[tu
     return (*known, *others[: MEMBERS - len(known)])
 
 
-def _end_of_group(kind: str, alive: Sequence[Pod], done: int, total: int) -> str:
+def _end_of_group(kind: str, alive: Sequence[Pod], found: Sequence[Pod], total: int) -> str:
     """Why it needs no slots any more. A controller makes other pods for those that ended."""
     if alive:
         return ""
+    done = sum(pod.status.phase == "Succeeded" for pod in found)
     if kind == POD or (total and done >= total):
         return "Complete" if done else "Failed"
     return "" if total else GONE

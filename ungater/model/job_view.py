@@ -292,8 +292,14 @@ class JobView(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def by_slices(self) -> bool:
-        """Whether it may lose some of its slices, and keeps the others."""
-        return len(self.pod_sets) == 1 and self.pod_sets[0].wishes.get(EVICT_BY) == SLICE
+        """Whether it may lose some of its slices, and keeps the others. Not where the last one is a part of one.
+
+        More pods come back into that one first, and what was lost would find its slices in two domains.
+        """
+        if len(self.pod_sets) != 1 or self.pod_sets[0].wishes.get(EVICT_BY) != SLICE:
+            return False
+        first = self.pod_sets[0]
+        return first.request is None or not first.request.slices or first.full % first.request.slices[0].size == 0
 
     @property
     def one_by_one(self) -> bool:

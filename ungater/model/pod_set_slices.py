@@ -6,6 +6,8 @@ Rules
   of slices differ; so a rank whose slice has pods already goes to their domain, and the first of a slice to a domain
   with room for all of it.
 - Slots are given back in whole slices, and a rank counts as done once its whole slice is.
+- The last slice of one layer may be a part of one, a *tail* (`engine.placement.slice_tail`). It goes to the domain
+  whose slots are no multiple of the size, and has the last ranks wherever that domain is in tree order.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,29 +22,47 @@ Values = tuple[str, ...]
 
 
 class RankLayer(msgspec.Struct, frozen=True):
-    """Slices of ``size`` ranks in domains named by the first ``depth`` level values."""
+    """Slices of ``size`` ranks in domains named by the first ``depth`` level values; ``ranks``: of all, 0 if untold."""
 
     depth: int
     size: int
+    ranks: int = 0
+
+    def size_of(self, number: int) -> int:
+        """How many ranks a slice has: the last one what is left."""
+        left = self.ranks - number * self.size
+        return left if 0 < left < self.size else self.size
+
+    def host_of(self, values: Sequence[Values], counts: Sequence[int]) -> tuple[Values | None, int]:
+        """The domain of the tail, and how many slots that has; by slot, level values and units. (None, 0) for none."""
+        sums: dict[Values, int] = {}
+        for path, count in zip(values, counts, strict=True):
+            sums[path[: self.depth]] = sums.get(path[: self.depth], 0) + count
+        found = [(path, count % self.size) for path, count in sums.items() if count % self.size]
+        # Slots that were lost leave several: then nothing tells which of them has the tail.
+        return found[0] if len(found) == 1 else (None, 0)
 
 
-def layers_of(slices: Sequence[SliceLayer], levels: Sequence[str]) -> tuple[RankLayer, ...]:
-    """The layers of a request in a flavor with these levels, the narrowest first."""
-    known = (
-        RankLayer(levels.index(part.level) + 1, part.size) for part in slices if part.level in levels and part.size > 1
-    )
-    return tuple(sorted(known, key=lambda layer: -layer.depth))
+def layers_of(slices: Sequence[SliceLayer], levels: Sequence[str], ranks: int) -> tuple[RankLayer, ...]:
+    """The layers of a request for so many ranks in a flavor with these levels, the narrowest first."""
+    known = [part for part in slices if part.level in levels and part.size > 1]
+    told = ranks if len(known) == 1 else 0  # slices within slices have no tail
+    made = (RankLayer(levels.index(part.level) + 1, part.size, told) for part in known)
+    return tuple(sorted(made, key=lambda layer: -layer.depth))
 
 
 class Homes:
     """Where slices are: fed with the ranks that hold slots, asked for those that wait.
 
-    ``layers``: the narrowest first. ``values``: by slot, its level values; ``free``: its free units, which the caller
-    keeps current.
+    ``layers``: the narrowest first. ``values``: by slot, its level values; ``counts``: its units; ``free``: its free
+    ones, which the caller keeps current.
     """
 
-    def __init__(self, layers: Sequence[RankLayer], values: Sequence[Values], free: Sequence[int]) -> None:
+    def __init__(
+        self, layers: Sequence[RankLayer], values: Sequence[Values], counts: Sequence[int], free: Sequence[int]
+    ) -> None:
         self.layers = layers
+        self._host = layers[0].host_of(values, counts)[0] if len(layers) == 1 else None
         self.values = values
         self.free = free
         self._at: dict[tuple[RankLayer, int], Values] = {}  # (layer, number of the slice) -> domain
@@ -75,7 +95,7 @@ class Homes:
             fresh = self.layers
         # From the widest new layer inwards: each domain is chosen within the one before it.
         for layer in reversed(fresh):
-            domain = self._roomy(layer, ordinary, home)
+            domain = self._roomy(layer, rank // layer.size, ordinary, home)
             if domain is None:
                 return None
             home = domain
@@ -83,30 +103,52 @@ class Homes:
             return ordinary
         return next((index for index in self._slots[home] if self.free[index] > 0), None)
 
-    def _roomy(self, layer: RankLayer, ordinary: int, home: Values) -> Values | None:
-        """A domain inside ``home`` with room for a whole slice: the one by rank order, else the first."""
+    def _roomy(self, layer: RankLayer, number: int, ordinary: int, home: Values) -> Values | None:
+        """A domain inside ``home`` with room for all of a slice: the one by rank order, else the first."""
+        size = layer.size_of(number)
+        # Anywhere else a tail would take a part of the room of a whole slice.
+        if size < layer.size and self._host is not None:
+            return self._host
         first = self.values[ordinary][: layer.depth]
-        if first[: len(home)] == home and self._room(layer, first) >= layer.size:
+        if first[: len(home)] == home and self._room(layer, first) >= size:
             return first
         domains = dict.fromkeys(self.values[index][: layer.depth] for index in self._slots[home])
-        return next((domain for domain in domains if self._room(layer, domain) >= layer.size), None)
+        return next((domain for domain in domains if self._room(layer, domain) >= size), None)
 
     def _room(self, layer: RankLayer, domain: Values) -> int:
         """Free slots less those that slices which are there still need."""
         # Ranks of a begun slice that are still to come have their room here before any new slice.
-        owed = sum(layer.size - self._here[layer, number] for number in self._of.get((layer, domain), ()))
+        owed = sum(layer.size_of(number) - self._here[layer, number] for number in self._of.get((layer, domain), ()))
         return sum(self.free[index] for index in self._slots[domain]) - owed
 
 
 def slots_to_give_back(
-    layers: Sequence[RankLayer], values: Sequence[Values], free: Sequence[int], most: int
+    layers: Sequence[RankLayer], values: Sequence[Values], counts: Sequence[int], free: Sequence[int], most: int
 ) -> dict[int, int]:
-    """Which free slots to give back, as whole slices from the end of rank order: slot -> how many, at most ``most``."""
-    inside = _FreeSlices(layers, values, free)
+    """Which free slots to give back, as whole slices from the end of rank order: slot -> how many, at most ``most``.
+
+    A tail goes where what remains would be whole slices without it. ``counts``: units by slot.
+    """
     given: dict[int, int] = {}
     left = most
+    host, tail = layers[0].host_of(values, counts) if len(layers) == 1 else (None, 0)
+    if host is not None and most % layers[0].size == tail:
+        own = [at for at, path in enumerate(values) if path[: layers[0].depth] == host]
+        if sum(max(0, free[at]) for at in own) >= tail:
+            left -= tail
+            free = list(free)
+            for at in reversed(own):
+                if taken := min(tail, max(0, free[at])):
+                    given[at] = taken
+                    free[at] -= taken
+                    tail -= taken
+    beside = dict(given)
+    given = {}
+    inside = _FreeSlices(layers, values, free)
     for domain in reversed(inside.widest):
         left -= inside.take_slices(domain, left, given)
+    for at, taken in beside.items():
+        given[at] = given.get(at, 0) + taken
     return given
 
 
@@ -150,14 +192,16 @@ class _FreeSlices:
         return taken - left
 
 
-def whole_slices(done: Iterable[Interval], size: int) -> tuple[Interval, ...]:
-    """Of the ranks in closed intervals, in order, those whose whole slice is among them."""
+def whole_slices(done: Iterable[Interval], size: int, ranks: int | None) -> tuple[Interval, ...]:
+    """Of the ranks in closed intervals, in order, those whose whole slice is among them; ``ranks``: of all."""
     joined: list[Interval] = []
     for low, high in done:
         if joined and low <= joined[-1][1] + 1:
             joined[-1] = joined[-1][0], max(high, joined[-1][1])
         else:
             joined.append((low, high))
-    # The start is rounded up and the end down: a slice of which one rank is not done stays.
-    cut = ((-(-low // size) * size, (high + 1) // size * size - 1) for low, high in joined)
+    # The start is rounded up and the end down: a slice of which one rank is not done stays. The last one may be short.
+    cut = (
+        (-(-low // size) * size, high if high + 1 == ranks else (high + 1) // size * size - 1) for low, high in joined
+    )
     return tuple((low, high) for low, high in cut if low <= high)

@@ -329,7 +329,7 @@ def _homes(
 ) -> Homes | None:
     if not layers:
         return None
-    homes = Homes(layers, [slot.values for slot in slots.slots], free)
+    homes = Homes(layers, [slot.values for slot in slots.slots], [slot.count for slot in slots.slots], free)
     for rank, index in taken.items():
         homes.record_slot(rank, index)
     return homes
@@ -345,7 +345,8 @@ def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[Rank
     spare = slots.total - max(keep, counted.held)
     free = counted.free_slots(slots)
     if layers:
-        return pod_set_slices.slots_to_give_back(layers, [slot.values for slot in slots.slots], free, spare)
+        values, counts = zip(*[(slot.values, slot.count) for slot in slots.slots], strict=True) if free else ((), ())
+        return pod_set_slices.slots_to_give_back(layers, values, counts, free, spare)
     give: dict[int, int] = {}
     reversed_slices = range(len(free) - 1, -1, -1)
     # The first pass is limited by pods that succeeded, the second by

@@ -458,7 +458,9 @@ class WorkloadEntry(msgspec.Struct):
     def layers_of(self, pod_set: PodSetView) -> tuple[RankLayer, ...]:
         """The slices of a pod set, in the flavor that it is in; the narrowest first."""
         slots = self.slots_in.get(pod_set.name)
-        return layers_of(pod_set.request.slices, slots.levels) if slots is not None and pod_set.request else ()
+        if slots is None or pod_set.request is None:
+            return ()
+        return layers_of(pod_set.request.slices, slots.levels, pod_set.ranks or pod_set.full)
 
     def granted(self, pod_set: str) -> Amounts | None:
         """What each pod of a pod set may take, by its admission; None where that is not known."""

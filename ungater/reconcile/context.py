@@ -63,6 +63,7 @@ class ReconcileContext(msgspec.Struct, frozen=True):
     # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
     doubted: Callable[[str, float], float]
     no_queue: Callable[[WorkloadEntry], str | None]  # what is not there of the queue that it names
+    find_stop: Callable[[WorkloadEntry], str | None]  # which queue is stopped by which it holds something
     checks: Callable[[WorkloadEntry], Collection[str]]  # the admission checks that it needs
     losing: Callable[[WorkloadEntry], Losing | None]  # slices that are to make room for somebody
     outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]]  # pods that are to make room for it

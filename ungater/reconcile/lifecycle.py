@@ -87,7 +87,7 @@ def follow_life(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall:
         # Before anything else: pods run by what is held, and no pod may go before it is stored again.
         return [RestoreAdmission()]
     life = read_life(entry, rules)
-    if alone := _left_running(entry, observed, rules, now) or _cut_short(entry, observed, life):
+    if alone := _left_running(entry, observed, rules, now) or _cut_short(entry, observed, life, rules):
         return alone
     done = list(live_on(life, rules.life, wall))
     if entry.admission is None:
@@ -133,17 +133,25 @@ def _left_running(
     return [Dequeue(), *waits(entry, Reason.NO_QUEUE, text, now)]
 
 
-def _cut_short(entry: WorkloadEntry, observed: ObservedWorkload, life: Life) -> list[Action]:
-    """What ends an admission, whatever else is to be done: others need its room, or the job was edited; [] if none."""
+def _cut_short(entry: WorkloadEntry, observed: ObservedWorkload, life: Life, rules: ReconcileContext) -> list[Action]:
+    """What ends an admission, whatever else is to be done; [] if nothing does.
+
+    Its queue is stopped before its checks were ready, others need its room, or the job was edited.
+    """
     if entry.admission is None or life.evicted is not None:
         return []
-    if entry.evict is not None:
-        return [entry.evict]
     owner = entry.job
     not_started = owner.queue and owner.suspendable and owner.suspended and not life.started
-    edited = not_started and observed.copy_of != fingerprint(owner)
-    message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits to be admitted as it is now"
-    return [Dequeue(), Release(names.nothing_held(Reason.PENDING, message))] if edited else []
+    ends: list[Action] = []
+    # Before an eviction, by which a queue that is drained has admitted ones go: this one ran nothing, and just waits.
+    if owner.queue and life.admitted_at is None and (stopped := rules.find_stop(entry)) is not None:
+        ends = [Dequeue(), Release(names.nothing_held(Reason.QUEUE_STOPPED, stopped))]
+    elif entry.evict is not None:
+        ends = [entry.evict]
+    elif not_started and observed.copy_of != fingerprint(owner):
+        message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits to be admitted as it is now"
+        ends = [Dequeue(), Release(names.nothing_held(Reason.PENDING, message))]
+    return ends
 
 
 def _edited(owner: JobView, observed: ObservedWorkload) -> bool:

@@ -68,7 +68,8 @@ def before_admission(
         own = [pod for pod in entry.pods_of_pod_set(pod_set) if pod.metadata.uid not in others]
         counted = rules.tally_pods(entry, pod_set, slots, own, now)
         taken = None if pod_set.ranks is None else counted.ranks
-        layers = layers_of(pod_set.request.slices, slots.levels) if pod_set.request is not None else ()
+        ranks = pod_set.ranks or pod_set.full
+        layers = layers_of(pod_set.request.slices, slots.levels, ranks) if pod_set.request is not None else ()
         only = {uid: one.slots for uid, one in rules.choices(entry, slots, counted.waiting).items()}
         free, more = counted.free_slots(slots), granted.to_come(entry, rules)
         for pod, index in assign(

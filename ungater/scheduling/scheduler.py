@@ -19,7 +19,7 @@ from kube.events import EventRecorder
 from queueing.cycle.cycle import DETAILS, Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
 from queueing.moves import NO_MOVES, MoveRules
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission
 from queueing.queues.rotation import Rotation, of_namespace
 from ungater.cache.cache import Cache
 from ungater.metrics import ControllerMetrics
@@ -260,16 +260,10 @@ class Scheduler:
             self._requeue(other.id, 0.0)
 
     def _drain(self, evict: Drained) -> None:
-        entry, queued = self._cache.entries.of_workload(evict.key), self._cache.queues.entries[evict.key]
-        if entry is None:
-            return
-        # It holds a plan and no more: nothing runs that would have to be evicted.
-        if queued.phase is Phase.NOMINATED:
-            self._cache.admissions.forget_assumed(entry)
-            self.drop_nomination(Waiting(evict.key, evict.reason, evict.message))
-            return
-        entry.evict_for(Evict(evict.reason, evict.message))
-        self._requeue(entry.id, 0.0)
+        entry = self._cache.entries.of_workload(evict.key)
+        if entry is not None:
+            entry.evict_for(Evict(evict.reason, evict.message))
+            self._requeue(entry.id, 0.0)
 
     def drop_nomination(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""

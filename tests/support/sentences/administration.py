@@ -332,6 +332,7 @@ for _name, _text in (
     ("times of the lease", "leaseSeconds: 4"),
     ("what landings are worth", "preemptionAcross: 1"),
     ("times of certificates", "certificateDays: 30"),
+    ("another domain than that of the Kueue beside", "domain: topogate.dev\nbesideKueue: true"),
     ("settings that are a list", "- a"),
     ("settings that are broken YAML", "a: ["),
     ("settings that are nested too deeply", "[" * 5000 + "]" * 5000),

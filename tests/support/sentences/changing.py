@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import msgspec
-from support.engine_factories import BLOCK, RACK, ask, make_node, make_pod_set, make_state, placed, racks
+from support.engine_factories import BLOCK, HOST, RACK, ask, make_node, make_pod_set, make_state, placed, racks
 from support.queue_factories import make_pod_set as pod_set_of
 from support.queue_factories import make_queue, make_queues, make_workload, run, submit
 from support.queue_factories import make_state as queued_state
@@ -18,7 +18,7 @@ from engine.placement.relocate import away, relocate
 from engine.reservation_key import ReservationKey
 from queueing import moves
 from queueing.cycle import elastic, growth
-from queueing.model import Preemption, Within
+from queueing.model import Preemption, Stop, Within
 from queueing.queues.entry import Phase
 
 GOLDEN = Golden("changing")
@@ -101,9 +101,9 @@ def a_pod_set_that_had_no_pods():
 
 @case
 def slices_that_would_not_be_whole():
-    state = racks({"b1/r1": [8], "b1/r2": [8]})
-    state.reserve("w", placed(ask(state, sliced(4))).assignments)
-    return extend(state, "w", sliced(6), 2)
+    state, pairs = racks({"b1/r1": [8], "b1/r2": [8]}), (SliceLayer(level=HOST, size=2),)
+    state.reserve("w", placed(ask(state, sliced(4, pairs))).assignments)
+    return extend(state, "w", sliced(6, pairs), 2)
 
 
 @case
@@ -129,8 +129,8 @@ def pods_that_ask_for_what_has_no_flavor():
     return elastic.resize(state, queues, "ns/service", {"main": 3})
 
 
-def sliced(count):
-    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=4),))
+def sliced(count, inner=()):
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=4), *inner))
     return msgspec.structs.replace(make_pod_set(count), topology=topology)
 
 
@@ -170,7 +170,7 @@ def quota_that_is_lowered_before_one_gets_it():
 @case
 def a_queue_that_is_drained():
     state, queues = running()
-    queues.set_cluster_queue(make_queue("q", 64, preemption=LOWER, stop="HoldAndDrain"))
+    queues.set_cluster_queue(make_queue("q", 64, preemption=LOWER, stop=Stop.DRAIN))
     return run(state, queues, now=4.0).evict[0].message
 
 

@@ -24,7 +24,7 @@ from support.reviews import (
 )
 from support.sentences.golden import Golden
 
-from crds.constants import NUMA_POLICY, NUMA_RESOURCES, Keys
+from crds.constants import EVICT_BY, NUMA_POLICY, NUMA_RESOURCES, Keys
 from crds.levels import LevelNames
 from webhook import large
 from webhook.checks import QueueRoute
@@ -46,6 +46,7 @@ QUEUES = {
 RULES = MutationRules(KEYS, FLAVORS, QUEUES)
 SLICE_LEVEL, SLICE_SIZE = f"{DOMAIN}/podset-slice-required-topology", f"{DOMAIN}/podset-slice-size"
 LAYERS, GROUP = f"{DOMAIN}/podset-slice-required-topology-constraints", f"{DOMAIN}/podset-group-name"
+TWO_LAYERS = json.dumps([{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}])
 TOTAL, POD_GROUP = KEYS.pod_group_total, KEYS.pod_group
 _KINDS = {"Job": (ReviewedJob, mutate_job), "JobSet": (ReviewedJobSet, mutate_jobset), "Pod": (ReviewedPod, mutate_pod)}
 
@@ -99,6 +100,10 @@ def changed(body, annotations):
     return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
 
 
+def _completions(count):
+    return {"spec": {**make_job({REQUIRE: RACK}, parallelism=4)["spec"], "completions": count}}
+
+
 # Each row: the name of a case, and what makes the object.
 def refusals(rows):
     for name, make, *more in rows:
@@ -143,7 +148,11 @@ refusals(
 GOLDEN.section("slices and groups")
 refusals(
     [
-        ("slices that do not divide the pods", lambda: make_job({SLICE_LEVEL: RACK, SLICE_SIZE: "3"}, parallelism=4)),
+        ("slices within slices that do not divide the pods", lambda: make_job({LAYERS: TWO_LAYERS}, parallelism=6)),
+        (
+            "slices that do not divide the pods at once",
+            lambda: make_job({SLICE_LEVEL: RACK, SLICE_SIZE: "3"}, parallelism=4) | _completions(8),
+        ),
         ("slices without a size", lambda: make_job({SLICE_LEVEL: RACK})),
         ("slices of no whole number", lambda: make_job({SLICE_LEVEL: RACK, SLICE_SIZE: "two"})),
         ("slices in no level", lambda: make_job({SLICE_LEVEL: "a b", SLICE_SIZE: "2"})),
@@ -295,7 +304,7 @@ refusals(
         ("too many pods", lambda: of_pods(2**31 - 1)),
         (
             "slices that do not divide the pods of a JobSet",
-            lambda: make_jobset({SLICE_LEVEL: RACK, SLICE_SIZE: "3"}, jobs=["leader"]),
+            lambda: make_jobset({LAYERS: TWO_LAYERS.replace("4", "6")}, jobs=["leader"]),
         ),
         ("Jobs that another controller manages", lambda: managed("example.com/x", below=True)),
         ("a JobSet that comes back from another controller", lambda: managed(None), {"old": managed("example.com/x")}),
@@ -410,6 +419,11 @@ def settings_without_the_url_of_a_webhook_beside_the_cluster():
 
 
 @case
+def another_controller_beside():
+    return settings_refused("", before="besideKueue: true\n")
+
+
+@case
 def a_name_by_which_objects_are_found():
     return judged(*changed_settings("leaseName: other\n", ""), DOMAIN).warnings[0]
 
@@ -505,6 +519,10 @@ warnings(
         ("a wish without a level", lambda: make_job({NUMA_POLICY: "restricted"})),
         ("resources without a policy", lambda: make_job({REQUIRE: RACK, NUMA_RESOURCES: "cpu"})),
         ("controllers on a pod template", lambda: make_job({REQUIRE: RACK}, template={GATED: "a.b/c"})),
+        (
+            "slices that may not be lost one by one",
+            lambda: make_job({SLICE_LEVEL: RACK, SLICE_SIZE: "3", EVICT_BY: "slice"}, parallelism=4),
+        ),
         ("a group in a Job", lambda: make_job({REQUIRE: RACK, GROUP: "g"})),
         ("fewer completions than pods at once", lambda: make_job({REQUIRE: RACK}, parallelism=4) | _completions(2)),
         ("all pods on one node", lambda: make_job({REQUIRE: HOST})),
@@ -519,7 +537,3 @@ warnings(
         ("a key of Kueue that does nothing here", lambda: make_job({f"{DOMAIN}/pod-index-offset": "1"})),
     ]
 )
-
-
-def _completions(count):
-    return {"spec": {**make_job({REQUIRE: RACK}, parallelism=4)["spec"], "completions": count}}

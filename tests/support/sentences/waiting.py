@@ -522,7 +522,9 @@ def slices_of_nothing():
 
 @case
 def slices_that_do_not_divide_the_pods():
-    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=3),))
+    topology = TopologyRequest(
+        policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=3), SliceLayer(level=HOST, size=1))
+    )
     return ask(fleet(), _with(make_pod_set(4), topology))
 
 

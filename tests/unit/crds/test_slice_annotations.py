@@ -145,6 +145,9 @@ def test_levels_that_no_flavor_has_like_that(request_, reason, text):
 
 def test_what_makes_whole_slices():
     four = (SliceLayer(level=RACK, size=4),)
-    assert uneven(four, 8) == uneven((), 7) == ""
-    assert uneven(four, 10) == "10 pods do not divide into slices of 4; 8 or 12 would"
-    assert uneven(four, 3) == "3 pods do not divide into slices of 4; 4 would"
+    layered = (*four, SliceLayer(level=HOST, size=2))
+    assert uneven(four, 8) == uneven((), 7) == uneven(layered, 8) == ""
+    assert uneven(four, 10) == uneven(four, 3) == uneven(four, 10, 10) == "", "the last one is a part of one"
+    assert uneven(layered, 10) == "10 pods do not divide into slices of 4 that have slices within them; 8 or 12 would"
+    assert uneven(layered, 3) == "3 pods do not divide into slices of 4 that have slices within them; 4 would"
+    assert uneven(four, 10, 30) == ("10 pods at once, of 30, do not divide into slices of 4; 8 or 12 would")

@@ -41,3 +41,41 @@ def test_it_is_the_ungaters_right_to_read_and_to_write_states_alone():
     assert writes == {"admissionchecks/status", "workloads/status"}
     binding = named(BESIDE)["ClusterRoleBinding", "topogate-ungater-kueue"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "topogate-ungater", "namespace": "tg"}]
+
+
+SIDE_BY_SIDE = InstallOptions(beside=True, kueue=True)
+SERVED = {"key": "topogate.dev/served", "operator": "In", "values": ["true"]}
+
+
+def test_beside_kueue_webhooks_and_policies_for_tenants_meet_served_namespaces_alone():
+    found, plain = named(SIDE_BY_SIDE), named(InstallOptions(kueue=True))
+    hooks = found["MutatingWebhookConfiguration", "topogate-webhook"]["webhooks"]
+    by_name = {one["name"]: one["namespaceSelector"]["matchExpressions"] for one in hooks}
+    assert {name for name, wanted in by_name.items() if SERVED in wanted} == {
+        "job.topogate.dev",
+        "jobset.topogate.dev",
+        "pod.topogate.dev",
+    }
+    bindings = {name: obj["spec"] for (kind, name), obj in found.items() if kind.endswith("PolicyBinding")}
+    narrowed = {name for name, spec in bindings.items() if "matchResources" in spec}
+    assert narrowed == {"topogate-pods", "topogate-hints"}, "what the ungater may do is the same everywhere"
+    assert found.keys() - plain.keys() == {
+        ("ValidatingAdmissionPolicy", "topogate-served"),
+        ("ValidatingAdmissionPolicyBinding", "topogate-served"),
+    }
+
+
+def test_without_it_all_is_as_it_was():
+    expected = [one for one in named(SIDE_BY_SIDE) if one[1] != "topogate-served"]
+    assert list(named(InstallOptions(kueue=True))) == expected
+    text = yaml.safe_dump(render.objects(InstallOptions(kueue=True)))
+    assert "matchResources" not in text
+    assert text.count("topogate.dev/served") == 2, "the right of the ungater to mark pods, and its words"
+
+
+def test_the_label_is_for_those_who_may_patch_all_namespaces():
+    policy = named(SIDE_BY_SIDE)["ValidatingAdmissionPolicy", "topogate-served"]["spec"]
+    assert policy["matchConstraints"]["resourceRules"][0]["resources"] == ["namespaces"]
+    assert (
+        policy["validations"][0]["expression"] == "authorizer.group('').resource('namespaces').check('patch').allowed()"
+    )

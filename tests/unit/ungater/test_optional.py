@@ -42,8 +42,10 @@ async def test_a_start_asks_again_at_once_what_is_served():
     """Else it goes on without JobSets, and what they hold is given to others."""
     made = informer(Client(failures=2), first_seconds=60.0)
     task = asyncio.create_task(made.run())
+    assert not made.is_known
     assert await made.first()
     assert made.resource is None
+    assert made.is_known, "there is none"
     task.cancel()
 
 
@@ -51,6 +53,7 @@ async def test_a_start_does_not_wait_for_ever():
     made = informer(Client(failures=10**9), first_seconds=0.05)
     task = asyncio.create_task(made.run())
     assert not await made.first()
+    assert not made.is_known
     task.cancel()
 
 

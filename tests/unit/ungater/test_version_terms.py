@@ -22,8 +22,9 @@ class Terms:
         self.ended = 0
         self.again = asyncio.Event()
 
-    def assemble(self, settings, *_, scheduler):
+    def assemble(self, settings, *_, scheduler, restart):
         self.begun.append(scheduler)
+        self.restart = restart
         self.settings = settings
 
     def __call__(self, *_):
@@ -99,3 +100,17 @@ async def test_other_settings_begin_a_term_and_wrong_ones_do_not(terms, monkeypa
     assert made.metrics.settings_refused._value.get() == 1
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
+
+
+async def test_another_set_of_namespaces_begins_a_term(terms, monkeypatch):
+    """Beside Kueue a namespace is served from a term on that has read what Kueue started there."""
+    monkeypatch.setattr(process, "VERSION_SECONDS", 3600.0)
+    leading = asyncio.create_task(process.Process(Settings(leader_election=False), Versions("v1.36.3"), SYSTEM).run())
+    while not terms.begun:
+        await asyncio.sleep(0)
+    terms.restart()
+    await terms.again.wait()
+    assert len(terms.begun) == 2
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+    assert terms.ended == 2

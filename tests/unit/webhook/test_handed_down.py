@@ -227,6 +227,11 @@ def test_what_no_pod_could_have_is_refused_once_and_at_the_owner(kind, labels, a
     assert message.count(says) == 1
 
 
+def test_what_a_template_says_alone_is_judged_when_its_pods_are_made():
+    owner = make_owner(labels={QUEUE: "q"}, template={"labels": {"app": "o"}, "annotations": {REQUIRE: "auto"}})
+    assert metadata_of(stored(owner), "/spec/template")["labels"] == {"app": "o", QUEUE: "q"}
+
+
 def test_a_template_that_names_its_node_is_refused_before_its_pods_are():
     owner = make_owner(labels={QUEUE: "q"})
     owner["spec"]["template"]["spec"]["nodeName"] = "n1"
@@ -292,6 +297,9 @@ def test_a_label_that_the_template_had_itself_stays():
     # What its author edits in the same update is the author's own word.
     now["spec"]["template"]["metadata"]["labels"][QUEUE] = "r"
     assert metadata_of(stored(now, before), "/spec/template")["labels"] == {"app": "o", PRIORITY: "high", QUEUE: "r"}
+    # Here it is no copy: the owner was made without the webhook, and its author moves the label to the template.
+    moved = make_owner(template={"labels": {"app": "o", QUEUE: "q"}})
+    assert stored(moved, make_owner(labels={QUEUE: "q"})) == moved
 
 
 def test_a_template_that_an_update_leaves_alone_is_changed_by_nothing_but_its_owners_labels():
@@ -303,6 +311,18 @@ def test_a_template_that_an_update_leaves_alone_is_changed_by_nothing_but_its_ow
     changed = copy.deepcopy(scaled)
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
     assert metadata_of(stored(changed, before), "/spec/template")["labels"] == {"app": "o", QUEUE: "q"}
+    spark = make_owner("SparkApplication", {QUEUE: "q"})
+    larger = copy.deepcopy(spark)
+    larger["spec"]["driver"]["cores"] = 2
+    after = stored(larger, spark)
+    assert [metadata_of(after, pointer).get("labels") for pointer in POINTERS["SparkApplication"]] == [
+        {QUEUE: "q"},
+        {"app": "o"},
+    ]
+    train = make_owner("TrainJob", {PRIORITY: "high"}, {REQUIRE: RACK})
+    resumed = copy.deepcopy(train)
+    resumed["spec"]["suspend"] = False
+    assert stored(resumed, train) == resumed, "its spec is no template"
     more = copy.deepcopy(before)
     more["metadata"]["labels"][PRIORITY] = "high"
     after = stored(more, before)
@@ -331,6 +351,26 @@ def test_an_owner_that_exists_is_refused_a_change_of_what_it_says_and_nothing_el
     later["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
     assert stored(later, wrong) == later
     assert "no topology level" in denied(later, make_owner(labels={QUEUE: "q"}))
+
+
+def test_a_template_that_is_changed_to_contradict_its_owner_is_refused():
+    before = stored(make_owner(annotations={REQUIRE: RACK}))
+    later = copy.deepcopy(before)
+    later["spec"]["template"]["metadata"]["annotations"] = {REQUIRE: BLOCK}
+    assert "contradicts" in denied(later, before)
+    # One that contradicted it before, as the webhook was away, is left as it is until somebody changes what it says.
+    later["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    wrong = make_owner(annotations={REQUIRE: RACK}, template={"annotations": {REQUIRE: BLOCK}})
+    assert stored(later, wrong) == later
+
+
+def test_labels_that_are_none_can_be_mended():
+    wrong = make_owner("RayCluster", {QUEUE: "q"}, template={"labels": {"a": 5}})
+    mended = make_owner("RayCluster", {QUEUE: "q"}, template={"labels": {"a": "5"}})
+    assert metadata_of(stored(mended, wrong), POINTERS["RayCluster"][0])["labels"] == {"a": "5", QUEUE: "q"}
+    other = copy.deepcopy(wrong)
+    other["spec"]["workerGroupSpecs"][0]["replicas"] = 3
+    assert stored(other, wrong) == other, "no template changes"
 
 
 def test_an_owner_that_goes_loses_its_finalizers():

@@ -25,7 +25,7 @@ from support.reviews import (
     patched,
 )
 
-from crds.constants import Keys
+from crds.constants import EVICT_BY, Keys
 from crds.levels import LevelNames
 from webhook.checks import QueueRoute
 from webhook.mutate import MutationRules, mutate_job, mutate_pod
@@ -656,6 +656,10 @@ def test_a_pod_with_a_request_never_goes_on_without_the_gate(annotations, gates)
 SLICE_LEVEL, SLICE_SIZE = f"{DOMAIN}/podset-slice-required-topology", f"{DOMAIN}/podset-slice-size"
 SLICE_LAYERS = f"{DOMAIN}/podset-slice-required-topology-constraints"
 SLICED = {REQUIRE: BLOCK, SLICE_LEVEL: RACK, SLICE_SIZE: "4"}
+LAYERED = {
+    REQUIRE: BLOCK,
+    SLICE_LAYERS: json.dumps([{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}]),
+}
 
 
 def test_slices_of_a_job_go_into_its_template():
@@ -680,8 +684,8 @@ def test_slices_alone_are_a_request():
 @pytest.mark.parametrize(
     ("job", "texts"),
     [
-        (make_job(SLICED, parallelism=10), ["spec.parallelism: Invalid value: 10: 10 pods", "8 or 12", SLICE_LEVEL]),
-        (make_job(SLICED, parallelism=8, completions=6), ["spec.completions: Invalid value: 6: 6 pods"]),
+        (make_job(LAYERED, parallelism=10), ["spec.parallelism: Invalid value: 10: 10 pods", "8 or 12", SLICE_LAYERS]),
+        (make_job(LAYERED, parallelism=8, completions=6), ["spec.completions: Invalid value: 6: 6 pods"]),
         (make_job({REQUIRE: BLOCK, SLICE_LEVEL: RACK}, parallelism=4), [f"[{SLICE_SIZE}]: Required value"]),
         (make_job({**SLICED, SLICE_LEVEL: "row"}, parallelism=8), ['"row": it is no topology level', RACK]),
         (make_job({**SLICED, REQUIRE: HOST}, parallelism=8), ["do not go from the widest to the narrowest"]),
@@ -694,11 +698,28 @@ def test_slices_that_cannot_be_are_refused(job, texts):
         assert text in message
 
 
-def test_a_job_is_scaled_by_whole_slices():
-    old, more, uneven = (make_job(SLICED, parallelism=count) for count in (8, 12, 10))
+def test_a_job_of_several_layers_is_scaled_by_whole_slices():
+    old, more, uneven = (make_job(LAYERED, parallelism=count) for count in (8, 12, 10))
     assert decide_job(more, operation="UPDATE", old=old).denied is None
     assert "10 pods do not divide into slices" in refusal(decide_job(uneven, operation="UPDATE", old=old))
     assert decide_job(uneven, operation="UPDATE", old=uneven).denied is None  # its status or finalizers
+
+
+def test_the_last_slice_may_be_a_part_of_one():
+    # Kueue 0.20 places it (PR 15640); 0.19.2 admits the Job and leaves the last pods behind their gate (issue 15277).
+    for count in (3, 10):
+        assert decide_job(make_job(SLICED, parallelism=count)).denied is None
+    ten = make_job(SLICED, parallelism=10)
+    assert decide_job(ten, operation="UPDATE", old=make_job(SLICED, parallelism=8)).denied is None
+    # Of 30 ranks, ten at a time, the last slice of each moment would be another one.
+    ten["spec"]["completions"] = 30
+    text = "10 pods at once, of 30, do not divide into slices of 4; 8 or 12 would"
+    assert f"spec.parallelism: Invalid value: 10: {text}" in refusal(decide_job(ten))
+    ten["spec"]["completions"] = 10
+    assert decide_job(ten).denied is None
+    by_slice = make_job({**SLICED, EVICT_BY: "slice"}, parallelism=10)
+    assert "so they are evicted together" in decide_job(by_slice).warnings[0]
+    assert decide_job(make_job({**SLICED, EVICT_BY: "slice"}, parallelism=8)).warnings == ()
     plain = {REQUIRE: BLOCK}
     assert decide_job(make_job(plain, parallelism=7), operation="UPDATE", old=make_job(plain)).denied is None
 

@@ -1,6 +1,7 @@
 """What becomes of JobSets on their way into the API server."""
 
 import copy
+import json
 
 import msgspec
 import pytest
@@ -165,6 +166,9 @@ def with_template(**annotations):
     return make_jobset({REQUIRE: RACK}, template=make_job(template=annotations)["spec"])
 
 
+LAYERS = json.dumps([{"topology": RACK, "size": 3}, {"topology": HOST, "size": 1}])
+
+
 @pytest.mark.parametrize(
     ("jobset", "text"),
     [
@@ -175,7 +179,7 @@ def with_template(**annotations):
         (make_jobset({REQUIRE: RACK, NUMA_POLICY: "tight"}), "Unsupported value"),
         (
             make_jobset(
-                {f"{DOMAIN}/podset-slice-required-topology": RACK, f"{DOMAIN}/podset-slice-size": "3"},
+                {f"{DOMAIN}/podset-slice-required-topology-constraints": LAYERS},
             ),
             "do not divide into slices of 3",
         ),

@@ -10,7 +10,7 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.natural_order import natural
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
-from engine.model import PODS, Amounts, Flavor, PodSet, Policy, TopologyRequest
+from engine.model import PODS, Amounts, Flavor, PodSet, Policy
 from engine.reservation_key import HolderKey
 from kube.objects import Pod, key
 from queueing.model import at_least
@@ -89,7 +89,7 @@ def are_together(kept: Sequence[KeptPods], wished: Mapping[str, PodSet], parts: 
         wish, part = wished.get(one.pod_set.name), parts.get(one.pod_set.name)
         if wish is None or part is None:
             continue
-        if not _sliced(one, wish.topology, part):
+        if not _sliced(one, wish, part):
             return False
         required = wish.topology.level if wish.topology.policy is Policy.REQUIRED else None
         for whose, level in ((wish.group or f"pod set {wish.name}", required), ("all", one.pod_set.shared)):
@@ -99,16 +99,19 @@ def are_together(kept: Sequence[KeptPods], wished: Mapping[str, PodSet], parts: 
     return all(len(found) == 1 for found in domains.values())
 
 
-def _sliced(kept: KeptPods, topology: TopologyRequest, part: Assignment) -> bool:
-    """Whether the slices of a pod set are whole, and each in one domain."""
-    for layer in topology.slices:
+def _sliced(kept: KeptPods, wish: PodSet, part: Assignment) -> bool:
+    """Whether the slices of a pod set are whole, but for the last one of one layer, and each in one domain."""
+    layers = wish.topology.slices
+    for layer in layers:
         if layer.level not in kept.levels:
             return False
         depth = kept.levels.index(layer.level) + 1
         counts: dict[Path, int] = {}
         for piece in part.slices:
             counts[piece.values[:depth]] = counts.get(piece.values[:depth], 0) + piece.count
-        if any(count % layer.size or (layer.alone and count > layer.size) for count in counts.values()):
+        broken = [count % layer.size for count in counts.values() if count % layer.size]
+        tail = [] if len(layers) > 1 or layer.alone else [wish.count % layer.size]
+        if (broken and broken != tail) or (layer.alone and max(counts.values(), default=0) > layer.size):
             return False
         homes: dict[int, Path] = {}
         for pod in kept.pods:

@@ -130,6 +130,11 @@ class Reservations:
         self.queues.remove_namespace(name)
         self.queues.remove_local_queue(name, "")
 
+    def find_stop(self, entry: WorkloadEntry) -> str | None:
+        """Which of the queues is stopped by which a job holds something; None where neither is."""
+        queued = self.queues.entries.get(entry.key)
+        return self.queues.find_stop(queued) if queued is not None and queued.phase in HOLDING else None
+
     def want(self, entry: WorkloadEntry) -> None:
         """One that holds something wants what `reconcile` said: other places for lost slots, else more pods."""
         if entry.lost:

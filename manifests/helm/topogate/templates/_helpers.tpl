@@ -13,7 +13,9 @@ imagePullPolicy: {{ . }}
 {{- end }}
 
 {{- define "topogate.config" -}}
-{{- toYaml (merge (dict "domain" .Values.domain "namespace" .Release.Namespace) .Values.settings) }}
+{{- $own := dict "domain" .Values.domain "namespace" .Release.Namespace -}}
+{{- if .Values.kueue.beside }}{{- $_ := set $own "besideKueue" true }}{{- end -}}
+{{- toYaml (merge $own .Values.settings) }}
 {{- end }}
 
 {{- /* Annotations that device plugins read, for the policy that lets the ungater write them. */ -}}

@@ -24,9 +24,9 @@ from crds.settings import Settings
 from engine.model import HOSTNAME_LABEL, NODES_PER_OPENED_DOMAIN, Policy
 from engine.numa.score import AlignmentOverPacking
 from queueing.model import order
-from simulator.entering import waiting
+from simulator.entering import queues_of, waiting
 from simulator.generate import generate
-from simulator.model import Placing
+from simulator.model import Placing, SimulatorOptions
 from simulator.model import SchedulingPolicy as Rules
 
 BLOCK, RACK = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack"
@@ -320,6 +320,24 @@ def test_a_recorded_cluster(tmp_path, name, capsys):
     assert [(one.key, one.node, one.requests) for one in found.pods] == [("x/a", "n1", {GPU: 3})]
     assert found.flavors[0].levels == (RACK, HOSTNAME_LABEL)
     assert recorded(known([dumped(tmp_path, *items)], Keys()), (), empty=True).pods == ()
+
+
+def test_a_recorded_tree_of_cohorts_lends_as_it_does_in_the_cluster(tmp_path):
+    def of(kind, name, amount, **spec):
+        flavor = {"name": "tas", "resources": [{"name": GPU, "nominalQuota": amount}]}
+        groups = [{"coveredResources": [GPU], "flavors": [flavor]}] if amount else []
+        head = {"apiVersion": "topogate.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+        return {**head, "spec": {"resourceGroups": groups, **spec}}
+
+    tree = (
+        of("Cohort", "org", 4),
+        of("Cohort", "research", 0, parentName="org"),
+        of("ClusterQueue", "a", 2, cohortName="research"),
+        of("ClusterQueue", "b", 8, cohortName="org"),
+    )
+    cluster = recorded(known([dumped(tmp_path, node("n1"), FLAVOR, *tree)], Keys()), ())
+    queues = queues_of(cluster, Rules("as they say"), SimulatorOptions(), ())
+    assert queues.quotas.limit("a", ("tas", GPU)) == 2 + 8 + 4
 
 
 def test_several_documents_of_kinds_of_their_own_lists(tmp_path):

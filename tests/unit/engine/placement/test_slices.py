@@ -232,7 +232,7 @@ def test_a_flavor_whose_last_level_is_the_rack():
 @pytest.mark.parametrize(
     ("pod_set", "text"),
     [
-        (sliced(10, (RACK, 4)), "count 10 is no multiple of the slice size 4 (in one cloud/rack)"),
+        (sliced(10, (RACK, 4), (HOST, 2)), "count 10 is no multiple of the slice size 4 (in one cloud/rack)"),
         (sliced(8, (RACK, 4), (HOST, 3)), "slice size 4 is no multiple of the slice size 3"),
         (sliced(8, (RACK, 0)), "slices of 0 in one cloud/rack; expected at least 1"),
         (sliced(8, (RACK, 4), group="g"), "in group g and has slices"),
@@ -278,11 +278,16 @@ def test_growth_comes_in_whole_slices_in_used_racks_first():
     assert pods_in(more, RACK) == {("b1", "r3"): 4, ("b1", "r1"): 8}
     state.reserve("w", [more])
     assert isinstance(extend(state, "w", sliced(24, (RACK, 4)), 12), Refusal)
-    uneven = extend(state, "w", sliced(14, (RACK, 4)), 2)
+
+
+def test_growth_of_slices_within_slices_is_whole():
+    state = racks({"b1/r1": [4, 4]})
+    holding(state, sliced(4, (RACK, 4), (HOST, 2)))
+    uneven = extend(state, "w", sliced(6, (RACK, 4), (HOST, 2)), 2)
     assert uneven.reason is Reason.INVALID_REQUEST
-    assert (
-        uneven.message
-        == "2 more pods do not fit in slices of 4 of one cloud/rack: they are not a whole number of slices"
+    assert uneven.message == (
+        "2 more pods do not fit in slices of 4 of one cloud/rack, of 2 of one kubernetes.io/hostname: they are not a "
+        "whole number of slices"
     )
 
 

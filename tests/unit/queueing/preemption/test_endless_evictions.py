@@ -1,85 +1,140 @@
-"""Workloads that have each other evicted in a ring stop."""
+"""Nobody evicts each other for ever: closed sets of workloads that never end, in random trees, come to rest.
 
-import msgspec
-from support.queue_factories import GPU, keys, make_pod_set, make_queues, make_workload, run, submit
+Whoever is evicted comes back at once. As nobody ends and nobody comes, the only thing that could go on is that they
+evict each other. `TOPOGATE_TREES=50000 pytest tests/unit/queueing/preemption/test_endless_evictions.py` tries more;
+each tree is told by its seed.
+"""
 
-from engine.cluster.state import ClusterState
+import os
+import random
+from collections import Counter
+
+import pytest
+from support.queue_factories import HOST, RACK, make_cohort, make_queue, make_queues, make_state, make_workload
+
+from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
-from queueing.model import (
-    ClusterQueue,
-    FlavorQuotas,
-    PlainFlavor,
-    Preemption,
-    Quota,
-    Reclaim,
-    ResourceGroup,
-    Rules,
-    Within,
-)
+from queueing.model import Preemption, Reclaim, Rules, Within
 
-NIC = "example.com/nic"
-TAKES_ALL = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY, borrowing=True)
+TREES = int(os.environ.get("TOPOGATE_TREES", "300"))
+BATCH = 50
 
 
-def make_ring_queue(name, gpus, nics):
-    resources = {GPU: Quota(nominal=gpus), NIC: Quota(nominal=nics)}
-    groups = (ResourceGroup(resources=(GPU, NIC), flavors=(FlavorQuotas(flavor="plain", resources=resources),)),)
-    return ClusterQueue(name=name, groups=groups, cohort="c", preemption=TAKES_ALL)
+class Closed:
+    """A random tree and a closed set of workloads; ``evictions``: (who takes, who goes), in order."""
 
+    def __init__(self, seed):
+        self.dice = dice = random.Random(f"endless {seed}")
+        fair = dice.random() < 0.4
+        self.queues = make_queues(*self.specs(), rules=Rules(fair=fair, patience=1e9, leaving=0.0))
+        self.make_cohorts()
+        # Sometimes room lacks as well as quota.
+        self.state = make_state(dice.choice([1, 3, 4]), dice.choice([2, 4, 4]))
+        self.evictions, self.reasons = [], Counter()
+        self.now = 1.0
+        self.submit()
 
-def make_ring(*, fair=False):
-    """``low`` and ``high`` of one queue, ``other`` of another one: any two of them are too many."""
-    queues = make_queues(make_ring_queue("q", 4, 4), make_ring_queue("b", 0, 4), rules=Rules(fair=fair))
-    queues.set_flavor(PlainFlavor(name="plain"))
-    asked = {"low": ("q", 486, 3, 1), "high": ("q", 626, 2, 6), "other": ("b", 776, 4, 6)}
-    made = {}
-    for at, (name, (queue, priority, gpus, nics)) in enumerate(asked.items()):
-        pod_set = msgspec.structs.replace(make_pod_set(level=None), requests={GPU: gpus, NIC: nics})
-        made[name] = make_workload(name, queue, pod_sets=(pod_set,), priority=priority, created=float(at))
-    return queues, made
+    def specs(self):
+        dice = self.dice
+        self.cohorts = [f"c{number}" for number in range(dice.randint(1, 6))]
+        for number in range(dice.randint(2, 6)):
+            reclaim = dice.choice([Reclaim.ANY, Reclaim.ANY, Reclaim.LOWER, Reclaim.LOWER, Reclaim.NEVER])
+            policy = Preemption(
+                within=dice.choice(list(Within)),
+                reclaim=reclaim,
+                borrowing=reclaim is not Reclaim.NEVER and dice.random() < 0.7,
+                threshold=dice.choice([None, None, None, 1]),
+            )
+            yield make_queue(
+                f"q{number}",
+                dice.choice([0, 4, 4, 8]),
+                cohort=dice.choice(self.cohorts),
+                borrowing=dice.choice([None, None, 0, 4, 8]),
+                lending=dice.choice([None, None, 0, 4]),
+                weight=dice.choice([0, 500, 1000, 1000, 3000]),
+                strict=dice.random() < 0.2,
+                preemption=policy,
+            )
 
+    def make_cohorts(self):
+        """Four levels at most, and a root without limits."""
+        dice, depth = self.dice, {"c0": 0}
+        self.queues.set_cohort(make_cohort("c0", dice.choice([0, 0, 8])))
+        for name in self.cohorts[1:]:
+            parent = dice.choice([one for one, level in depth.items() if level < 3])
+            depth[name] = depth[parent] + 1
+            cohort = make_cohort(
+                name,
+                dice.choice([0, 0, 4, 8]),
+                parent,
+                borrowing=dice.choice([None, None, 0, 4, 8]),
+                lending=dice.choice([None, None, 0, 4, 8]),
+                weight=dice.choice([0, 500, 1000, 1000, 3000]),
+            )
+            self.queues.set_cohort(cohort)
 
-def turns(state, queues, most=40):
-    """Who evicts whom, cycle by cycle, where victims are gone at once and wait again; no more than ``most``."""
-    found = []
-    for at in range(most):
-        now = 20.0 * at  # a text stays as it is for ten seconds
-        decided = cycle(state, queues, now)
-        for one in decided.preempting:
+    def submit(self):
+        dice = self.dice
+        self.count = dice.randint(4, 24)
+        for at in range(self.count):
+            shape = {"gpu": dice.choice([1, 2, 3, 4, 6, 8]), "level": HOST}
+            if dice.random() < 0.2:
+                shape = {
+                    "count": dice.choice([2, 3]),
+                    "gpu": dice.choice([2, 4]),
+                    "level": dice.choice([RACK, HOST, None]),
+                }
+            workload = make_workload(
+                f"w{at}",
+                dice.choice([*self.queues.quotas.queues]),
+                # Those who come later are more important more often, or nobody would be evicted.
+                priority=dice.choice([0, 0, at * 4 // self.count]),
+                created=float(at // dice.choice([1, 3])),
+                **shape,
+            )
+            self.queues.submit(workload, self.now)
+            # Most come while others run already.
+            while dice.random() < 0.7:
+                self.cycle()
+
+    def cycle(self):
+        """One cycle; all its victims are gone and wait again. Whether it decided anything."""
+        self.now += 1.0
+        made = cycle(self.state, self.queues, self.now)
+        assert not made.failed
+        for one in made.preempting:
             for victim in one.victims:
-                found.append((one.key, str(victim.key)))
-                queues.release_and_requeue(state, str(victim.key), now)
-        if not (decided.more or decided.preempting or decided.admitted):
-            return found
-    raise AssertionError(f"no end: {found}")
+                self.evictions.append((one.key, victim.key))
+                self.reasons[victim.reason] += 1
+                self.queues.release_and_requeue(self.state, victim.key, self.now)
+        return bool(made.admitted or made.preempting or made.more)
+
+    def run(self):
+        """Cycles until nothing happens any more; the last evictions where that does not come."""
+        for _ in range(40 * self.count):
+            if not self.cycle():
+                return []
+            if len(self.evictions) > 8 * self.count:
+                break
+        return self.evictions[-4 * self.count :]
 
 
-def test_who_borrows_leaves_those_alone_who_had_it_evicted():
-    state, (queues, made) = ClusterState(), make_ring()
-    submit(queues, made["low"])
-    assert keys(run(state, queues)) == ["low"]
-    submit(queues, made["high"], made["other"])
-    # Kueue 0.19.2 goes round without end: its preemption looks at queues as they are, and at no eviction before.
-    assert turns(state, queues) == [("high", "low"), ("other", "high"), ("low", "other"), ("high", "low")]
-    assert [name for name in made if queues.entries[name].grant] == ["high"]
-    told = queues.entries["other"].refusal
-    assert told.message.endswith("; it evicts nobody in order to borrow from high, for which it was evicted itself")
+@pytest.mark.parametrize("first", range(0, TREES, BATCH))
+def test_nobody_evicts_each_other_for_ever(first):
+    endless = {}
+    for seed in range(first, min(first + BATCH, TREES)):
+        closed = Closed(seed)
+        if found := closed.run():
+            endless[seed] = " ".join(f"{taker}>{victim}" for taker, victim in found[-12:])
+    assert endless == {}
 
 
-def test_a_ring_has_another_turn_when_one_of_it_is_gone():
-    state, (queues, made) = ClusterState(), make_ring()
-    submit(queues, *made.values())
-    turns(state, queues)
-    assert [name for name in made if queues.entries[name].grant] == ["high"]
-    queues.remove_workload(state, "low")
-    assert turns(state, queues) == [("other", "high")]
-
-
-def test_a_ring_has_another_turn_when_one_of_it_wishes_for_something_else():
-    state, (queues, made) = ClusterState(), make_ring()
-    submit(queues, *made.values())
-    turns(state, queues)
-    submit(queues, msgspec.structs.replace(made["low"], priority=400))
-    found = turns(state, queues)
-    assert found[0] == ("other", "high")
-    assert [name for name in made if queues.entries[name].grant] == ["high"]
+def test_there_are_evictions_by_every_rule():
+    """Else the test above shows nothing."""
+    found = Counter()
+    for seed in range(100):
+        closed = Closed(seed)
+        closed.run()
+        found.update(closed.reasons)
+    for reason in (Reason.IN_CLUSTER_QUEUE, Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING):
+        assert found[reason] > 3, found

@@ -217,6 +217,19 @@ def test_circles_of_every_size_end_with_the_edge_that_made_them(mend):
     assert made.limit("of-c", KEY) == {"remove": 28, "self": 0, "elsewhere": 32}[mend]
 
 
+def test_what_a_cohort_does_not_lend_is_shared_below_it_all_the_same():
+    made = Quotas()
+    made.set_cohort(make_cohort("org", 0))
+    made.set_cohort(make_cohort("team", 8, "org", lending=0))
+    for name in "ab":
+        made.set_queue(make_queue(name, 0, cohort="team"))
+    hold(made, "w", "a", 2)
+    # calculateLendable of Kueue 0.19.2 asks for all that the tree lists, of which the root has none here.
+    assert made.tree.cohorts["org"].subtree == {}
+    assert made.tree.lendable_of(made.tree.cohorts["team"]) == {GPU: 8}
+    assert (made.share("a"), made.share("b", more={KEY: 4})) == ((False, 250.0), (False, 500.0))
+
+
 def test_a_bottleneck_is_the_lowest_cohort_whose_own_limit_stops_a_queue():
     made = example_a()
     assert [bottleneck(made, queue) for queue in ("vision", "ads")] == ["research", None]  # 26 of 34

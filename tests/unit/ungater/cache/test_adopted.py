@@ -437,6 +437,19 @@ def test_a_label_that_changes_ends_the_term_and_changes_nothing_in_it():
     assert world.restarts == 2
 
 
+def test_a_namespace_that_is_made_with_the_label_is_served_at_once():
+    """Each pipeline may make one: a term that ends for it would read everything again."""
+    world = beside_kueue()
+    world.put("namespace", Namespace(metadata=ObjectMeta(name="new", labels={SERVED: "true"})))
+    world.put("namespace", Namespace(metadata=ObjectMeta(name="other")))
+    assert world.restarts == 0
+    job = make_job("train", labels={KEYS.queue_name: "team"}, suspend=True)
+    for name in ("new", "other"):
+        meta = msgspec.structs.replace(job.metadata, namespace=name, uid=f"uid-{name}")
+        world.put("job", msgspec.structs.replace(job, metadata=meta))
+    assert [entry.job.namespace for entry in world.memory.entries.values()] == ["new"]
+
+
 def test_pods_where_kueue_serves_are_nobodys_victims():
     world = beside_kueue(served=False)
     job = started_job()

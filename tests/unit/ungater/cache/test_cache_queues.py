@@ -4,13 +4,14 @@ import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
 from support.queue_factories import make_cohort, make_queue, make_state, make_workload, run, submit
-from support.queued_world import cluster_queue, entry_of, filled, queued
+from support.queued_world import cluster_queue, entry_of, filled, queued, read
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from engine.cluster.assignment import Assignment, Slice
 from engine.model import HOSTNAME_LABEL
 from engine.reasons import Reason
-from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
+from kube.objects import Condition, Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
+from kube.queues import LocalQueue as WireLocalQueue
 from kube.workloads import ObservedStatus, StoredNomination, WorkloadObject
 from queueing.cycle.cycle import cycle
 from queueing.model import LocalQueue, Preemption, Reclaim, order
@@ -568,3 +569,25 @@ def test_a_name_that_two_pools_give_to_different_levels_means_that_of_the_queues
     assert level(world.memory, alone) == "row", "no queue says which"
     world.put("cluster_queue", cluster_queue(4, "other"))
     assert (level(world.memory, job), level(world.restarted(), job)) == ("block", "block")
+
+
+@pytest.mark.parametrize("kind", ["cluster_queue", "local_queue"])
+def test_whoever_waits_for_its_checks_is_looked_at_once_its_queue_is_stopped(world, kind):
+    waits, runs = (queued(world, name, pods=1) for name in ("waits", "runs"))
+    for job, status in ((waits, "False"), (runs, "True")):
+        world.admit(job)
+        entry = entry_of(world, job)
+        said = (Condition(type="Admitted", status=status, reason="x"),)
+        entry.observe(msgspec.structs.replace(entry.observed, conditions=said))
+    local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}
+    stopped = cluster_queue(4, stopPolicy="Hold") if kind == "cluster_queue" else read(local, WireLocalQueue)
+    world.asked.clear()
+    world.put(kind, stopped)
+    assert world.asked == [id_of(waits)]
+    title = "ClusterQueue cq" if kind == "cluster_queue" else "LocalQueue team"
+    for job in (waits, runs):
+        found = world.memory.reservations.find_stop(entry_of(world, job))
+        assert found == f"{title} is stopped (stopPolicy Hold)"
+    world.asked.clear()
+    world.put(kind, stopped)
+    assert world.asked == [], "told twice"

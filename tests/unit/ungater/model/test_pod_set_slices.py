@@ -27,8 +27,9 @@ def given_to(waiting, free, slots, taken=None, layers=(RACK,)):
 
 def test_layers_are_told_the_narrowest_first():
     wanted = (SliceLayer(level="rack", size=4), SliceLayer(level="host", size=2), SliceLayer(level="gone", size=2))
-    assert layers_of(wanted, ("block", "rack", "host")) == (RankLayer(3, 2), RankLayer(2, 4))
-    assert layers_of((SliceLayer(level="rack", size=1),), ("block", "rack")) == ()
+    assert layers_of(wanted, ("block", "rack", "host"), 8) == (RankLayer(3, 2), RankLayer(2, 4))
+    assert layers_of(wanted[:1], ("block", "rack"), 10) == (RankLayer(2, 4, 10),)
+    assert layers_of((SliceLayer(level="rack", size=1),), ("block", "rack"), 8) == ()
 
 
 def test_a_fresh_assignment_goes_by_rank_order():
@@ -78,21 +79,26 @@ def test_whole_slices_are_given_back():
     assert surplus(slots, counted, 11, (RACK,)) == {}
     inner = slot_map(("b/r1/n1", 3), ("b/r1/n2", 3), ("b/r1/n3", 2))
     values = [slot.values for slot in inner.slots]
-    assert slots_to_give_back((HOST, RACK), values, [3, 3, 2], 4) == {2: 2, 1: 2}
-    assert slots_to_give_back((HOST, RACK), values, [1, 3, 1], 4) == {}
+    counts = [slot.count for slot in inner.slots]
+    assert slots_to_give_back((HOST, RACK), values, counts, [3, 3, 2], 4) == {2: 2, 1: 2}
+    assert slots_to_give_back((HOST, RACK), values, counts, [1, 3, 1], 4) == {}
 
 
 def test_slices_are_given_back_by_arithmetic_however_many_they_are():
     many = 10**12
     paths = [("b", rack, host) for rack in ("r1", "r2") for host in ("h1", "h2")]
     layers = [RankLayer(3, 2), RankLayer(2, 8)]
-    assert slots_to_give_back(layers, paths, [many] * 4, 3 * many) == {3: many, 2: many, 1: many}
-    assert slots_to_give_back(layers, paths, [many, many, 7, 10], many) == {3: 10, 2: 6, 1: many - 16}
+    counts = [many] * 4
+    assert slots_to_give_back(layers, paths, counts, counts, 3 * many) == {3: many, 2: many, 1: many}
+    assert slots_to_give_back(layers, paths, counts, [many, many, 7, 10], many) == {3: 10, 2: 6, 1: many - 16}
 
 
 def test_done_in_whole_slices():
-    assert whole_slices([(0, 2)], 4) == ()
-    assert whole_slices([(0, 1), (2, 9), (11, 15)], 4) == ((0, 7), (12, 15))
+    assert whole_slices([(0, 2)], 4, 16) == whole_slices([(0, 2)], 4, None) == ()
+    assert whole_slices([(0, 1), (2, 9), (11, 15)], 4, 16) == ((0, 7), (12, 15))
+    assert whole_slices([(0, 1), (4, 9)], 4, 10) == ((4, 9),), "the last one is a part of one"
+    assert whole_slices([(8, 9)], 4, 10) == ((8, 9),)
+    assert whole_slices([(9, 9)], 4, 10) == ()
 
 
 def test_a_slice_keeps_its_slots_until_all_of_it_is_done():
@@ -110,7 +116,7 @@ def test_a_slice_keeps_its_slots_until_all_of_it_is_done():
 def test_layers_of_a_job_are_read():
     layers = json.dumps([{"topology": "rack", "size": 4}, {"topology": "kubernetes.io/hostname", "size": 2}])
     owner = make_owner(parallelism=8, request={KEYS.slice_layers: layers})
-    assert layers_of(owner.request.slices, ("block", "rack", "kubernetes.io/hostname")) == (HOST, RACK)
+    assert layers_of(owner.request.slices, ("block", "rack", "kubernetes.io/hostname"), 8) == (HOST, RACK)
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,4 +161,82 @@ def test_large_pod_sets_are_assigned_in_one_pass(layers):
     slots = slot_map(*((f"b/r{i // 8}/n{i}", 2) for i in range(400)))
     found = given_to(pods(*range(800)), [2] * 400, slots, {}, layers)
     assert found == {rank: rank // 2 for rank in range(800)}
-    assert Homes(layers, [slot.values for slot in slots.slots], [2] * 400).choose(0, 0) == 0
+    assert Homes(layers, [slot.values for slot in slots.slots], [2] * 400, [2] * 400).choose(0, 0) == 0
+
+
+# -- the last slice as a part of one ------------------------------------------------------------------------------
+
+TAILED = RankLayer(2, 4, 10)  # ten ranks: 0..3, 4..7, and 8 and 9
+
+
+def test_a_tail_goes_to_the_domain_that_has_it_wherever_that_is_in_tree_order():
+    slots = slot_map(("b/r1/n1", 4), ("b/r2/n2", 2), ("b/r3/n3", 4))
+    expected = {**dict.fromkeys(range(4), 0), **dict.fromkeys(range(4, 8), 2), 8: 1, 9: 1}
+    assert given_to(pods(*range(10)), [4, 2, 4], slots, layers=(TAILED,)) == expected
+    # Beside whole slices too, and though its ranks come first.
+    beside = slot_map(("b/r1/n1", 6), ("b/r2/n2", 4))
+    early = given_to(pods(8, 9), [6, 4], beside, layers=(TAILED,))
+    assert early == {8: 0, 9: 0}
+    rest = given_to(pods(*range(8)), [4, 4], beside, early, layers=(TAILED,))
+    assert {rest[rank] for rank in range(4)} != {rest[rank] for rank in range(4, 8)}
+    assert sorted(rest.values()) == [0] * 4 + [1] * 4
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.permutations([4, 4, 2]), st.permutations(range(10)))
+def test_ranks_of_a_tail_are_together_in_whatever_order_they_come(data, sizes, order):
+    slots = slot_map(*((f"b/r{at}/n{at}", size) for at, size in enumerate(sizes)))
+    taken = {}
+    while len(taken) < 10:
+        free = _free(slots, taken)
+        left = [rank for rank in order if rank not in taken]
+        some = left[: data.draw(st.integers(1, len(left)))]
+        found = given_to(pods(*some), free, slots, taken, (TAILED,))
+        assert found.keys() == set(some), "each of them has its place"
+        taken |= found
+    homes = [{taken[rank] for rank in ranks} for ranks in (range(4), range(4, 8), range(8, 10))]
+    assert all(len(domains) == 1 for domains in homes)
+
+
+def test_a_tail_is_given_back_where_whole_slices_remain():
+    slots = slot_map(("b/r1/n1", 6), ("b/r2/n2", 4))
+    counted = Tally([4, 4], [0, 0], [4, 4], [0, 0])
+    assert surplus(slots, counted, 8, (TAILED,)) == {0: 2}, "the tail is done"
+    assert surplus(slots, Tally([2, 4], [0, 0], [2, 4], [0, 0]), 6, (TAILED,)) == {0: 4}, "a whole slice is done"
+    nothing = Tally([0, 0], [0, 0], [0, 0], [0, 0])
+    assert surplus(slots, nothing, 6, (TAILED,)) == {1: 4}, "the tail is still to come"
+    assert surplus(slots, nothing, 4, (TAILED,)) == {0: 2, 1: 4}
+    assert surplus(slots, Tally([0, 4], [0, 0], [0, 4], [0, 0]), 9, (TAILED,)) == {}
+
+
+@pytest.mark.parametrize(
+    ("done", "count", "positions"),
+    [
+        ("", 10, [0, 9]),
+        ("0-3", 6, [None, 5]),
+        ("8,9", 8, [0, None]),
+        ("9", 10, [0, 9]),
+        ("0-3,8-9", 4, [None, None]),
+        ("0,1", 10, [0, 9]),
+    ],
+)
+def test_a_job_with_a_tail_needs_what_its_slices_need(done, count, positions):
+    status = {"completedIndexes": done, "succeeded": len([one for one in done if one.isdigit()])}
+    (pod_set,) = make_owner(parallelism=10, indexed=True, request=SLICED, status=status).pod_sets
+    assert (pod_set.count, pod_set.full) == (count, 10)
+    assert [pod_set.position(rank) for rank in (0, 9)] == positions
+
+
+def test_a_job_of_which_more_ranks_come_later_has_no_tail():
+    owner = make_owner(parallelism=10, completions=30, indexed=True, request=SLICED)
+    assert "10 pods at once, of 30, do not divide into slices of 4; 8 or 12 would" in str(owner.wrong)
+    assert make_owner(parallelism=10, completions=30, request=SLICED).wrong is None, (
+        "without ranks nothing is told apart"
+    )
+    assert make_owner(parallelism=8, completions=30, indexed=True, request=SLICED).wrong is None
+
+
+def test_a_job_with_a_tail_is_evicted_as_one():
+    by_slice = {**SLICED, "topogate.dev/evict-by": "slice"}
+    assert make_owner(parallelism=8, request=by_slice).by_slices
+    assert not make_owner(parallelism=10, request=by_slice).by_slices

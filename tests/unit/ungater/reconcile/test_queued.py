@@ -519,3 +519,45 @@ def test_one_that_runs_is_not_put_back_by_a_name_that_came_late():
     job = msgspec.structs.replace(record.job, gated_by="example.com/budget")
     late = make_record(job, slots=SLOTS, admission=record.admission, observed=record.observed, started=True)
     assert run(late) == run(record)
+
+
+STOPPED = "ClusterQueue cq is stopped (stopPolicy Hold)"
+
+
+def reserved(*conditions, suspend=True, admitted="False", queue="team", **more):
+    """A record that holds quota and waits for an admission check, unless it is ``admitted``."""
+    owner = make_owner(labels={KEYS.queue_name: queue} if queue else {}, suspend=suspend)
+    admission = make_admission(SLOTS, queue="cq" if queue else "")
+    found = [condition(QUOTA_RESERVED), condition(ADMITTED, admitted), *conditions]
+    stored = make_known(owner, admission=admission, conditions=found)
+    return make_record(owner, slots=SLOTS, admission=admission, observed=stored, **more)
+
+
+def test_one_that_waits_for_its_checks_gives_all_back_where_its_queue_is_stopped_and_is_not_evicted():
+    leave, release = run(reserved(), find_stop=lambda _: STOPPED, checks=lambda _: ("budget",))
+    assert leave == i.Dequeue()
+    assert isinstance(release, i.Release)
+    said = {one.type: (one.status, one.reason, one.message) for one in release.wanted}
+    assert said == dict.fromkeys((QUOTA_RESERVED, ADMITTED), (False, Reason.QUEUE_STOPPED, STOPPED))
+    assert EVICTED not in said
+
+
+def test_a_queue_that_is_drained_has_it_wait_too_and_evicts_who_was_admitted():
+    drained = i.Evict(Reason.QUEUE_DRAINED, "drained")
+    waiting = reserved(evict=drained)
+    assert [type(one) for one in run(waiting, find_stop=lambda _: STOPPED)] == [i.Dequeue, i.Release]
+    admitted = reserved(admitted="True", evict=drained)
+    assert run(admitted, find_stop=lambda _: STOPPED) == [drained]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(held, id="it runs"),
+        pytest.param(lambda: held(suspend=True), id="it is admitted and not started yet"),
+        pytest.param(lambda: reserved(queue=""), id="it has no queue"),
+        pytest.param(lambda: reserved(condition(EVICTED, reason=Reason.PREEMPTED)), id="it is on its way out"),
+    ],
+)
+def test_a_queue_that_is_stopped_changes_nothing_for_others(record):
+    assert run(record(), find_stop=lambda _: STOPPED) == run(record())

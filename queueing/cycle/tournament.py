@@ -1,0 +1,94 @@
+"""Whose turn it is by shares in a tree of cohorts of several levels.
+
+In each cohort its children compete: a queue with the first workload that it has to look at, a cohort with the one that
+won inside of it. First comes who would not borrow anything that this workload asks for, at this level; then the least
+share with it; then rounds, priority and time, and names where even these are equal (in Kueue's runTournament, 0.19.2,
+their order is that of a map). An order by the shares from the root down would be another one: who loses inside has no
+say outside, however little it asks for.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from queueing.model import Quantities, Share
+from queueing.queues.cohort_tree import CohortTree, TreeNode
+
+if TYPE_CHECKING:
+    from queueing.model import Order
+
+Tail = tuple[int, int, "Order"]  # how high up the queue's first would borrow, rounds so far, order
+Turn = tuple[int, Share, int, int, "Order", str]  # whether it borrows at this level, its share, a tail, the queue
+
+
+class Contender(NamedTuple):
+    """A queue with a workload to look at: what that asks for, and by how much the usage of its queue would change."""
+
+    node: TreeNode
+    asks: Quantities
+    change: Quantities
+    tail: Tail
+
+
+class Tournament:
+    """See the module. One for each tree; ``top`` is whose turn it is."""
+
+    def __init__(self, tree: CohortTree) -> None:
+        self.tree = tree
+        self._contenders: dict[str, Contender] = {}
+        # By cohort, a heap of (turn, version, child); only the newest version of a child counts.
+        self._heaps: dict[int, list[tuple[Turn, int, int]]] = {}
+        self._versions: dict[int, int] = {}
+        self._made = 0
+
+    def enter_queue(self, contender: Contender) -> None:
+        """A queue takes part, or does with another workload."""
+        self._contenders[contender.node.name] = contender
+        self._refresh_path(contender.node)
+
+    def leave_queue(self, node: TreeNode) -> None:
+        """A queue takes no part any more; with those that it beat, cohorts above it compete anew."""
+        self._contenders.pop(node.name, None)
+        self._refresh_path(node)
+
+    def top(self) -> Turn | None:
+        """Whose turn it is, as the child of the root that won has it."""
+        # All trees of one tournament are one tree: any contender knows its root.
+        one = next(iter(self._contenders.values()), None)
+        return self._winner_in(one.node.root) if one is not None else None
+
+    def __contains__(self, queue: str) -> bool:
+        return queue in self._contenders
+
+    def queues_left(self) -> Iterator[str]:
+        """The queues that still take part."""
+        return iter(self._contenders)
+
+    def _refresh_path(self, node: TreeNode) -> None:
+        """What a queue uses or asks for changed: it and the cohorts above it compete with that, no others do."""
+        contender = self._contenders.get(node.name)
+        for above in node.path:
+            self._made += 1
+            self._versions[id(node)] = self._made
+            if contender is not None:
+                turn = self._turn_at(node, contender)
+                heapq.heappush(self._heaps.setdefault(id(above), []), (turn, self._made, id(node)))
+            winner = self._winner_in(above)
+            contender = self._contenders[winner[-1]] if winner is not None else None
+            node = above
+
+    def _winner_in(self, cohort: TreeNode) -> Turn | None:
+        heap = self._heaps.get(id(cohort), [])
+        # Turns are never searched for: those that were replaced are dropped when they come to the top.
+        while heap and self._versions[heap[0][2]] != heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def _turn_at(self, node: TreeNode, contender: Contender) -> Turn:
+        """The turn of a queue, or of a cohort above it for which it competes."""
+        change = self.tree.handed_up_to(contender.node, node, contender.change)
+        borrows = any(
+            amount > 0 and node.usage.get(key, 0) + change[key] > node.subtree.get(key, 0)
+            for key, amount in contender.asks.items()
+        )
+        return (int(borrows), self.tree.share_of(node, change, {}), *contender.tail, contender.node.name)

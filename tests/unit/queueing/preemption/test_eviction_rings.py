@@ -1,0 +1,85 @@
+"""Workloads that have each other evicted in a ring stop."""
+
+import msgspec
+from support.queue_factories import GPU, keys, make_pod_set, make_queues, make_workload, run, submit
+
+from engine.cluster.state import ClusterState
+from queueing.cycle.cycle import cycle
+from queueing.model import (
+    ClusterQueue,
+    FlavorQuotas,
+    PlainFlavor,
+    Preemption,
+    Quota,
+    Reclaim,
+    ResourceGroup,
+    Rules,
+    Within,
+)
+
+NIC = "example.com/nic"
+TAKES_ALL = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY, borrowing=True)
+
+
+def make_ring_queue(name, gpus, nics):
+    resources = {GPU: Quota(nominal=gpus), NIC: Quota(nominal=nics)}
+    groups = (ResourceGroup(resources=(GPU, NIC), flavors=(FlavorQuotas(flavor="plain", resources=resources),)),)
+    return ClusterQueue(name=name, groups=groups, cohort="c", preemption=TAKES_ALL)
+
+
+def make_ring(*, fair=False):
+    """``low`` and ``high`` of one queue, ``other`` of another one: any two of them are too many."""
+    queues = make_queues(make_ring_queue("q", 4, 4), make_ring_queue("b", 0, 4), rules=Rules(fair=fair))
+    queues.set_flavor(PlainFlavor(name="plain"))
+    asked = {"low": ("q", 486, 3, 1), "high": ("q", 626, 2, 6), "other": ("b", 776, 4, 6)}
+    made = {}
+    for at, (name, (queue, priority, gpus, nics)) in enumerate(asked.items()):
+        pod_set = msgspec.structs.replace(make_pod_set(level=None), requests={GPU: gpus, NIC: nics})
+        made[name] = make_workload(name, queue, pod_sets=(pod_set,), priority=priority, created=float(at))
+    return queues, made
+
+
+def turns(state, queues, most=40):
+    """Who evicts whom, cycle by cycle, where victims are gone at once and wait again; no more than ``most``."""
+    found = []
+    for at in range(most):
+        now = 20.0 * at  # a text stays as it is for ten seconds
+        decided = cycle(state, queues, now)
+        for one in decided.preempting:
+            for victim in one.victims:
+                found.append((one.key, str(victim.key)))
+                queues.release_and_requeue(state, str(victim.key), now)
+        if not (decided.more or decided.preempting or decided.admitted):
+            return found
+    raise AssertionError(f"no end: {found}")
+
+
+def test_who_borrows_leaves_those_alone_who_had_it_evicted():
+    state, (queues, made) = ClusterState(), make_ring()
+    submit(queues, made["low"])
+    assert keys(run(state, queues)) == ["low"]
+    submit(queues, made["high"], made["other"])
+    # Kueue 0.19.2 goes round without end: its preemption looks at queues as they are, and at no eviction before.
+    assert turns(state, queues) == [("high", "low"), ("other", "high"), ("low", "other"), ("high", "low")]
+    assert [name for name in made if queues.entries[name].grant] == ["high"]
+    told = queues.entries["other"].refusal
+    assert told.message.endswith("; it evicts nobody in order to borrow from high, for which it was evicted itself")
+
+
+def test_a_ring_has_another_turn_when_one_of_it_is_gone():
+    state, (queues, made) = ClusterState(), make_ring()
+    submit(queues, *made.values())
+    turns(state, queues)
+    assert [name for name in made if queues.entries[name].grant] == ["high"]
+    queues.remove_workload(state, "low")
+    assert turns(state, queues) == [("other", "high")]
+
+
+def test_a_ring_has_another_turn_when_one_of_it_wishes_for_something_else():
+    state, (queues, made) = ClusterState(), make_ring()
+    submit(queues, *made.values())
+    turns(state, queues)
+    submit(queues, msgspec.structs.replace(made["low"], priority=400))
+    found = turns(state, queues)
+    assert found[0] == ("other", "high")
+    assert [name for name in made if queues.entries[name].grant] == ["high"]
