@@ -72,7 +72,7 @@ def _take_seconds(name: str) -> Callable[[Leaf, ConfigScene], FieldVerdict]:
             seconds = seconds_of(leaf.value)
         except ValueError as error:
             return refused(str(error), "correct the Configuration")
-        # Some wait for weeks in Kueue; here a pod that is not ready for a day never is.
+        # A day is the most that these settings take; Kueue has no such bound.
         if seconds > _DAY and name in {_TIMEOUT, _RECOVERY}:
             verdict = scene.add_setting(name, _DAY)
             return changed(f"{leaf.value} is more than a day, the longest here", name) if verdict.ours else verdict

@@ -53,7 +53,7 @@ _BY_NAME: Final[Mapping[str, FieldVerdict]] = {
         ),
         _LOST,
     ),
-    # Kueue places by free capacity of domains; which gate is on changes the tie, and no quota.
+    # These change which of several domains is taken, and no quota.
     **dict.fromkeys(("TASProfileMixed", "TASBalancedPlacement", "TASRespectNodeAffinityPreferred"), _SCORE),
     **dict.fromkeys(
         (
