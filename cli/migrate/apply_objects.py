@@ -49,7 +49,8 @@ async def apply_report(
             "--skip-refused applies the others"
         )
     await installed.require(client)
-    objects = [_in_namespace(obj, client.connection.namespace) for obj in report.objects]
+    objects = [place_in_namespace(obj, client.connection.namespace) for obj in report.objects]
+    # One after the other: the first refusal of a namespace or a right is the same for all that follow.
     problems = [problem for obj in objects if (problem := await try_object(client, obj, overwrite=overwrite))]
     config = await read_settings_map(client, namespace)
     text, kept = merge_settings(config["data"].get(CONFIG_KEY, ""), report.settings, namespace)
@@ -63,7 +64,8 @@ async def apply_report(
     return AppliedObjects([*steps, await write_settings_map(client, namespace, config, text)])
 
 
-def _in_namespace(obj: Json, namespace: str) -> Json:
+def place_in_namespace(obj: Json, namespace: str) -> Json:
+    """An object that names no namespace goes to that of the context."""
     if not resource_of(obj).namespaced or obj["metadata"].get("namespace"):
         return obj
     # As kubectl does with a manifest that names none.
@@ -91,14 +93,14 @@ async def try_object(client: Client, obj: Json, *, overwrite: bool) -> str:
     ]
     if not differing:
         return ""
-    where = ", ".join(_differences(before, after, differing))
+    where = ", ".join(list_differences(before, after, differing))
     return f"{title}: there is one already, which differs in {where}; --overwrite replaces it"
 
 
 _NOT_COMPARED: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
-def _differences(before: Json, after: Json, keys: list[str]) -> Iterator[str]:
+def list_differences(before: Json, after: Json, keys: list[str]) -> Iterator[str]:
     """``spec.resourceGroups``: fields one level below, where there is such a level."""
     for key in keys:
         old, new = before.get(key), after.get(key)

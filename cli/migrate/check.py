@@ -92,6 +92,7 @@ async def find_differing(client: Client, kueue_namespace: str) -> list[NobodyFin
     if not await list_resources(client):
         return []
     report = migrate_objects(await read_cluster(client, kueue_namespace))
+    # Each is read by itself: of thousands of queues only those that came from Kueue are ours to judge.
     found = []
     for wanted in report.objects:
         resource, meta = resource_of(wanted), wanted["metadata"]

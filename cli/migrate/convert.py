@@ -61,7 +61,7 @@ def convert_all(found: Sequence[FoundObject], without_checks: Iterable[str] = ()
     kinds = [*_KINDS]
     made = sorted(
         (one for one in every if one.made is not None),
-        key=lambda one: (kinds.index(one.source.kind), _depth_of(one.source.name, known), one.source.name),
+        key=lambda one: (kinds.index(one.source.kind), depth_of(one.source.name, known), one.source.name),
     )
     return [one.made for one in made if one.made is not None], [row for one in every for row in one.rows]
 
@@ -126,7 +126,7 @@ def _spec_of(made: Json | None) -> Json:
     return spec if isinstance(spec, dict) else {}
 
 
-def _depth_of(name: str, known: KnownObjects) -> int:
+def depth_of(name: str, known: KnownObjects) -> int:
     """How many cohorts are above one of this name; a circle counts once round."""
     seen = {name}
     while (parent := convert_queues.parent_of(known, name)) is not None and parent not in seen:

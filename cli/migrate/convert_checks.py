@@ -14,7 +14,7 @@ _LEFT_OUT: Final = changed("left out, as --without-checks says: jobs start unche
 _DECIDED: Final = changed("left out: Topogate decides the place together with the admission")
 
 
-def _controller_of(scene: Scene, name: str) -> str:
+def controller_of(scene: Scene, name: str) -> str:
     """The controller of a check; "" where the check is not known."""
     body = scene.known.find_body(CHECK, name)
     spec: Any = body.get("spec") if body is not None else None
@@ -25,7 +25,7 @@ def _controller_of(scene: Scene, name: str) -> str:
 def judge_check_name(leaf: Leaf, scene: Scene) -> FieldVerdict:
     """A check of a ClusterQueue. One that nobody answers would have its jobs wait for ever; without it, more runs."""
     name = str(leaf.value)
-    controller = _controller_of(scene, name)
+    controller = controller_of(scene, name)
     if controller == CONTROLLER:
         return _DECIDED
     if name in scene.known.without_checks:
@@ -42,6 +42,7 @@ def judge_check_rest(leaf: Leaf, scene: Scene) -> FieldVerdict:
     """Flavors of a check: as the check itself."""
     *_, number, _field, _at = leaf.path
     rules = scene.body["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    # A rule without a name is refused by our API; here it is a check that is not there.
     name = rules[number].get("name") if isinstance(number, int) else None
     return judge_check_name(Leaf(leaf.path, name), scene)
 
@@ -80,13 +81,14 @@ def judge_clusters(scene: Scene) -> FieldVerdict:
 def _is_left_out(scene: Scene) -> bool:
     """Whether it belongs only to checks that are left out, by their parameters, or by the config of a cluster."""
     kind, name = str(scene.body.get("kind")), name_of(scene.body)
-    users = [found for found in scene.known.bodies.items() if _refers_to(found[1], kind, name)]
+    users = [found for found in scene.known.bodies.items() if refers_to(found[1], kind, name)]
     if kind == _CLUSTER and users:
         return all(_is_left_out(Scene(body, scene.known)) for _, body in users)
     return bool(users) and all(name in scene.known.without_checks for (_, name), _ in users)
 
 
-def _refers_to(body: Json, kind: str, name: str) -> bool:
+def refers_to(body: Json, kind: str, name: str) -> bool:
+    """Whether a check names this config, or a config this cluster."""
     spec: Any = body.get("spec")
     if not isinstance(spec, dict):
         return False

@@ -72,6 +72,7 @@ def _take_seconds(name: str) -> Callable[[Leaf, ConfigScene], FieldVerdict]:
             seconds = seconds_of(leaf.value)
         except ValueError as error:
             return refused(str(error), "correct the Configuration")
+        # A day is the most that these settings take; Kueue has no such bound.
         if seconds > _DAY and name in {_TIMEOUT, _RECOVERY}:
             verdict = scene.add_setting(name, _DAY)
             return changed(f"{leaf.value} is more than a day, the longest here", name) if verdict.ours else verdict
@@ -259,7 +260,10 @@ def convert_settings(found: FoundObject) -> tuple[Json, list[Row]]:
     scene = ConfigScene(found.body)
     said = [(leaf.field, CONFIGURATION.judge_leaf(leaf, scene)) for leaf in list_leaves(found.body)]
     said.extend(finish_settings(scene))
-    return scene.settings, [make_row(found, "", _sum_up(said, scene)), *(make_row(found, *each) for each in said)]
+    return scene.settings, [
+        make_row(found, "", sum_up_settings(said, scene)),
+        *(make_row(found, *each) for each in said),
+    ]
 
 
 def assumed_settings(why: str) -> tuple[Json, list[Row]]:
@@ -269,7 +273,8 @@ def assumed_settings(why: str) -> tuple[Json, list[Row]]:
     return settings, [make_row(FoundObject("the cluster", b"", 0, None, body, KIND), "", changed(why)), *rows[1:]]
 
 
-def _sum_up(said: list[tuple[str, FieldVerdict]], scene: ConfigScene) -> FieldVerdict:
+def sum_up_settings(said: list[tuple[str, FieldVerdict]], scene: ConfigScene) -> FieldVerdict:
+    """What became of the Configuration as a whole."""
     ours = "ConfigMap topogate-config" if scene.settings else ""
     worst = {verdict.outcome for _, verdict in said}
     return FieldVerdict(

@@ -53,6 +53,7 @@ _BY_NAME: Final[Mapping[str, FieldVerdict]] = {
         ),
         _LOST,
     ),
+    # These change which of several domains is taken, and no quota.
     **dict.fromkeys(("TASProfileMixed", "TASBalancedPlacement", "TASRespectNodeAffinityPreferred"), _SCORE),
     **dict.fromkeys(
         (

@@ -80,7 +80,7 @@ def judge_workload(found: FoundObject) -> list[Row]:
             f"put the label {KEYS.queue_name} on its pod templates",
         )
     elif said and found.kind not in _RESUMED:
-        said.extend((leaf.field, _SUSPENDED) for leaf in list_leaves(found.body) if _suspends(leaf))
+        said.extend((leaf.field, _SUSPENDED) for leaf in list_leaves(found.body) if suspends_owner(leaf))
     return [make_row(found, "", whole), *(make_row(found, *each) for each in said)]
 
 
@@ -95,7 +95,8 @@ _SUSPENDED: Final = refused(
 )
 
 
-def _suspends(leaf: Leaf) -> bool:
+def suspends_owner(leaf: Leaf) -> bool:
+    """Whether the field keeps an owner from making pods, until Kueue resumes it."""
     return leaf.value is True and leaf.path in (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
 
 

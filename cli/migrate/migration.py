@@ -18,12 +18,13 @@ def migrate_objects(read: KueueObjectsRead, without_checks: Sequence[str] = ()) 
     configurations = [one for one in read.found if one.api_group == CONFIG_GROUP]
     others = [one for one in read.found if not is_of_kueue(one) and one.api_group != CONFIG_GROUP]
     objects, rows = convert_all(ours, without_checks)
-    settings, told = _settings_of(read, configurations)
+    settings, told = find_settings(read, configurations)
     about_jobs = [row for one in others for row in judge_workload(one)]
     return MigrationReport(objects, settings, [*read.rows, *rows, *told, *about_jobs], of_workloads=len(about_jobs))
 
 
-def _settings_of(read: KueueObjectsRead, configurations: Sequence[FoundObject]) -> tuple[Json, list[Row]]:
+def find_settings(read: KueueObjectsRead, configurations: Sequence[FoundObject]) -> tuple[Json, list[Row]]:
+    """The settings of the one Configuration, and its rows. Raises Failure where there are several."""
     if len(configurations) > 1:
         files = " and ".join(one.file for one in configurations[:2])
         raise Failure(f"there are {len(configurations)} Configurations of Kueue, in {files}: give the one in use")

@@ -64,7 +64,7 @@ def read_queued(body: Json) -> QueuedObject | None:
     """What one object says; None where it names no queue, or is over."""
     meta = body.get("metadata") or {}
     labels = meta.get("labels") or {}
-    if KEYS.queue_name not in labels or _is_over(body):
+    if KEYS.queue_name not in labels or is_over(body):
         return None
     keys = [leaf for leaf in list_leaves(body) if is_key(leaf)]
     verdicts = [(str(leaf.path[-1]), judge_key(leaf)) for leaf in keys]
@@ -80,7 +80,8 @@ def read_queued(body: Json) -> QueuedObject | None:
     )
 
 
-def _is_over(body: Json) -> bool:
+def is_over(body: Json) -> bool:
+    """Whether a job or pod has ended, by what kinds of jobs say of that."""
     # The CRDs of owners say what a status is, and those may be without a schema.
     status = body.get("status")
     if not isinstance(status, dict):
@@ -115,6 +116,7 @@ def judge_queued(view: ServingView, one: QueuedObject) -> Iterator[tuple[str, st
         )
     elif why and not by_kueue:
         yield f"nobody queues it: {why}", mend
+    # Kueue makes no Workload for a job whose class is missing; Topogate takes the priority of its pods.
     known = one.priority_class in view.classes
     if one.priority_class and not known and not by_kueue:
         yield (
@@ -138,13 +140,14 @@ def find_refusal(view: ServingView, one: QueuedObject) -> tuple[str, str]:
     queue = view.cluster_queues.get(local.spec.cluster_queue)
     if queue is None:
         return f"LocalQueue {one.queue} leads to ClusterQueue {local.spec.cluster_queue}, which is not there", _APPLY
-    return _unselected(queue, one.namespace, view.namespaces.get(one.namespace, {}))
+    return find_unselected(queue, one.namespace, view.namespaces.get(one.namespace, {}))
 
 
 _APPLY: Final = "`topogate migrate kueue --apply` makes it of Kueue's; else create it"
 
 
-def _unselected(queue: queues.ClusterQueue, namespace: str, labels: dict[str, str]) -> tuple[str, str]:
+def find_unselected(queue: queues.ClusterQueue, namespace: str, labels: dict[str, str]) -> tuple[str, str]:
+    """Why a ClusterQueue does not serve the namespace; ("", "") where it does."""
     name = queue.metadata.name
     try:
         served = serves(queues.cluster_queue(queue), labels)

@@ -47,7 +47,7 @@ def find_problems(kind: str, made: Json) -> Iterator[tuple[str, FieldVerdict]]:
         # All of them first: what is taken out changes what is looked through.
         for field in [*_unknown_fields(shape["properties"].get(part), made[part], part)]:
             if not (grave := not field.startswith(_HARMLESS)):
-                _take_out(made, field)
+                take_out_field(made, field)
             yield field, refused(f"a {kind} of Topogate has no such field", _advice(kind, field), grave=grave)
         for field, why in _wrong_quantities(shape["properties"].get(part, {}), made[part], part):
             told.add(field)
@@ -58,7 +58,7 @@ def find_problems(kind: str, made: Json) -> Iterator[tuple[str, FieldVerdict]]:
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             # Of a union there is one problem for each arm.
-            if (field := _field_of(problem["loc"])) in told:
+            if (field := field_of(problem["loc"])) in told:
                 continue
             told.add(field)
             found = f"{len(problem['input'])} of them" if "too_l" in problem["type"] else None
@@ -77,7 +77,8 @@ def _advice(kind: str, field: str) -> str:
     return next((text for start, text in _INSTEAD.items() if whole.startswith(start)), _CORRECT)
 
 
-def _field_of(loc: tuple[int | str, ...]) -> str:
+def field_of(loc: tuple[int | str, ...]) -> str:
+    """The path of a problem, as people write it."""
     text = ""
     for part in loc:
         # pydantic appends which arm of a union it tried ("str", "int"): that is no field.
@@ -99,7 +100,8 @@ def _unknown_fields(node: Schema | None, value: Any, at: str) -> Iterator[str]:
             yield from _unknown_fields(node["items"], inner, f"{at}[{number}]")
 
 
-def _take_out(made: Json, field: str) -> None:
+def take_out_field(made: Json, field: str) -> None:
+    """Remove a field that is no part of a list."""
     *above, last = field.split(".")
     inner = made
     for part in above:
@@ -114,11 +116,12 @@ def _wrong_quantities(node: Schema, value: Any, at: str) -> Iterator[tuple[str, 
     elif isinstance(value, list) and "items" in node:
         for number, inner in enumerate(value):
             yield from _wrong_quantities(node["items"], inner, f"{at}[{number}]")
-    elif node.get("x-kubernetes-int-or-string") and not _is_quantity(node, value):
+    elif node.get("x-kubernetes-int-or-string") and not is_quantity(node, value):
         yield at, f"expected a quantity of 0 or more, found {value_in_words(value)}"
 
 
-def _is_quantity(node: Schema, value: Any) -> bool:
+def is_quantity(node: Schema, value: Any) -> bool:
+    """Whether our API takes a value as a quantity."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return False
     text = str(value)

@@ -48,6 +48,7 @@ def shown_rows(rows: list[Row]) -> Iterator[Row]:
             whole, said = row, {(row.why, row.instead)}
             yield row
         elif row.outcome in {"changed", "refused"} or (row.outcome == "taken" and row.why):
+            # An object that is refused for one field says so itself.
             repeated = whole is not None and whole.outcome == "refused" and whole.why.endswith(row.why)
             if not repeated and (row.why, row.instead) not in said:
                 said.add((row.why, row.instead))

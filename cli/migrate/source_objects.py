@@ -47,12 +47,12 @@ def read_files(paths: Sequence[str]) -> KueueObjectsRead:
             try:
                 found.extend([*objects_in(file)])
             except Failure as failure:
-                rows.append(_unread_file(file, failure))
-    found = [inner for one in found for inner in _unpacked(one)]
+                rows.append(tell_unread(file, failure))
+    found = [inner for one in found for inner in unpack_object(one)]
     return KueueObjectsRead(drop_copies(found), rows)
 
 
-def _unread_file(file: str, failure: Failure) -> Row:
+def tell_unread(file: str, failure: Failure) -> Row:
     """A folder may have other YAML; one that speaks of Kueue may have a queue, and is not passed over."""
     if GROUP.encode() not in Path(file).read_bytes():
         return Row("File", file, "", "", "left", why="it has no objects that can be read, and says nothing of Kueue")
@@ -72,7 +72,7 @@ def list_files(folder: Path) -> Iterator[str]:
                 yield str(file)
 
 
-def _unpacked(one: FoundObject) -> Iterator[FoundObject]:
+def unpack_object(one: FoundObject) -> Iterator[FoundObject]:
     """The Configuration in a ConfigMap, as Kueue's release has it; else the object itself."""
     data = one.body.get("data") if one.kind == "ConfigMap" else None
     inside = [*_configurations_in(data, str(one))] if isinstance(data, dict) else []
@@ -143,6 +143,7 @@ async def list_resources(client: Client) -> list[Resource]:
     for version in [str(one["version"]) for one in group["versions"]]:
         listed = msgspec.json.decode(await client.raw("GET", f"/apis/{GROUP}/{version}"), type=dict)
         for one in listed["resources"]:
+            # Not those of subresources, such as clusterqueues/status.
             if "list" in one["verbs"]:
                 resource = Resource(GROUP, version, one["name"], one["kind"], namespaced=one["namespaced"])
                 kinds.setdefault(resource.kind, resource)
@@ -154,12 +155,13 @@ async def read_configuration(client: Client, namespace: str) -> tuple[list[Found
     assumed = f"not found in {namespace}; Kueue's defaults are assumed (--kueue-namespace)"
     try:
         deployment = await client.get(DEPLOYMENTS, DEPLOYMENT, namespace)
+        # Its release mounts one ConfigMap; an installation by hand may have others beside it.
         pod = deployment["spec"]["template"]["spec"]
         names = [one["configMap"]["name"] for one in pod.get("volumes") or () if "configMap" in one]
         for name in names:
             data = (await client.get(CONFIG_MAPS, name, namespace)).get("data") or {}
             for one in _configurations_in(data, f"ConfigMap {namespace}/{name}"):
-                return [_with_gates(one, pod)], ""
+                return [add_gates(one, pod)], ""
     except NotFound:
         return [], assumed
     except Forbidden:
@@ -167,7 +169,7 @@ async def read_configuration(client: Client, namespace: str) -> tuple[list[Found
     return [], assumed
 
 
-def _with_gates(one: FoundObject, pod: Json) -> FoundObject:
+def add_gates(one: FoundObject, pod: Json) -> FoundObject:
     """The Configuration, with the gates that the containers have as an argument."""
     words = [word for container in pod.get("containers") or () for word in container.get("args") or ()]
     pairs = [pair.split("=") for word in words if word.startswith(_GATES) for pair in word[len(_GATES) :].split(",")]

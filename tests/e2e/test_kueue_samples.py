@@ -16,13 +16,14 @@ from cli.migrate.source_objects import KueueObjectsRead, drop_copies
 from cli.output import Failure
 from crds.constants import Keys
 from kube.errors import Invalid
-from kube.resources import JOBS, NAMESPACES, PODS, WORKLOADS, resource_of
+from kube.resources import NAMESPACES, PODS, WORKLOADS, resource_of
 from localcluster import Fleet
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 KEYS = Keys()
 MOST_ON_PAGES = 60
 UNREAD = 107  # blocks of YAML that are parts of objects
+RUN = frozenset({"Job", "Deployment", "StatefulSet", "Pod"})
 FLEET = Fleet(blocks=1, racks=2, hosts=4, gpus=8)
 
 
@@ -93,29 +94,45 @@ async def test_what_is_made_is_accepted_and_every_workload_is_placed_or_says_why
             for obj in made if dry_run else first.values():
                 where = obj["metadata"].get("namespace", NAMESPACE)
                 await here.client.apply(resource_of(obj), obj, where, field_manager="test", dry_run=dry_run)
-        jobs = [one for one in everything(files) if one.kind == "Job" and KEYS.queue_name in labels(one)]
-        assert len(jobs) > 10
+        # Kinds that this control plane runs itself; files have the same name now and then.
+        users = {
+            one.kind + one.name: one for one in everything(files) if one.kind in RUN and KEYS.queue_name in labels(one)
+        }
+        assert Counter(one.kind for one in users.values()) >= Counter({"Job": 10, "Deployment": 1, "Pod": 2})
         created, denied = [], []
-        for one in jobs:
+        for one in users.values():
             body = one.body | {"metadata": metadata(one) | {"namespace": NAMESPACE}}
             try:
-                created.append(await here.client.create(JOBS, body, NAMESPACE))
+                created.append(await here.client.create(resource_of(one.body), body, NAMESPACE))
             except Invalid as error:
                 denied.append(str(error))
-        assert len(created) > 8
+        assert len(created) > 10
         assert all("admission webhook" in text and "denied the request: " in text for text in denied)
 
         async def told():
-            stored = {owner(one): one for one in await here.client.list(WORKLOADS, NAMESPACE)}
-            return all(said(stored.get(job["metadata"]["uid"])) for job in created)
+            owners = by_owner(one for one in await here.client.list(WORKLOADS, NAMESPACE) if said(one))
+            jobs = {one["metadata"]["uid"] for one in created if one["kind"] == "Job"}
+            pods = await here.client.list(PODS, NAMESPACE)
+            return jobs <= owners.keys() and len(pods) > 10 and {owner_of(pod) for pod in pods} <= owners.keys()
 
-        await until(told, "each Job to be admitted, or to say why not")
+        await until(told, "each job and pod to be admitted, or to say why not")
         await asyncio.sleep(1)
-        stored = {owner(one): one for one in await here.client.list(WORKLOADS, NAMESPACE)}
-        for pod in await here.client.list(PODS, NAMESPACE):
-            workload = stored[pod["metadata"]["ownerReferences"][0]["uid"]]
+        # Pods first: one that comes later waits behind the gate, and may have no Workload yet.
+        pods = await here.client.list(PODS, NAMESPACE)
+        owners = by_owner(await here.client.list(WORKLOADS, NAMESPACE))
+        for pod in pods:
             is_running = pod["spec"].get("nodeName") or not pod["spec"].get("schedulingGates")
-            assert not is_running or "Admitted" in true(workload), pod["metadata"]["name"]
+            assert not is_running or "Admitted" in true(owners[owner_of(pod)]), pod["metadata"]["name"]
+
+
+def by_owner(workloads):
+    return {ref["uid"]: one for one in workloads for ref in one["metadata"].get("ownerReferences", ())}
+
+
+def owner_of(pod):
+    """Its controller, else itself."""
+    (owner, *_) = pod["metadata"].get("ownerReferences", [pod["metadata"]])
+    return owner["uid"]
 
 
 def everything(files):
@@ -128,10 +145,6 @@ def metadata(one):
 
 def labels(one):
     return metadata(one).get("labels") or {}
-
-
-def owner(workload):
-    return workload["metadata"]["ownerReferences"][0]["uid"]
 
 
 def true(workload):
