@@ -150,7 +150,6 @@ refusals(
         ("a layer without a size", lambda: make_job({LAYERS: json.dumps([{"topology": RACK}])})),
         ("a group without a level", lambda: make_job({GROUP: "g"})),
         ("a group of no name", lambda: make_job({REQUIRE: RACK, GROUP: "1"})),
-        ("a group with slices", lambda: make_job({REQUIRE: BLOCK, GROUP: "g", SLICE_LEVEL: RACK, SLICE_SIZE: "2"})),
         (
             "slices that say one thing twice differently",
             lambda: make_job({SLICE_LEVEL: RACK, SLICE_SIZE: "2"}, template={SLICE_SIZE: "1"}),
