@@ -447,6 +447,11 @@ warnings(
         ),
         ("another scheduler", lambda: make_job({REQUIRE: RACK}, spec={"schedulerName": "mine"})),
         ("a key that is misspelt", lambda: make_job({f"{DOMAIN}/required-topology": RACK})),
+        (
+            "workloads that are to be spread",
+            lambda: make_job({REQUIRE: RACK, f"{DOMAIN}/podset-topology-spreading": "{}"}),
+        ),
+        ("a time for its pods alone", lambda: make_job({REQUIRE: RACK, f"{DOMAIN}/wait-for-pods-ready": "{}"})),
         ("a key of Kueue that does nothing here", lambda: make_job({f"{DOMAIN}/pod-index-offset": "1"})),
     ]
 )
