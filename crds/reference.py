@@ -54,7 +54,7 @@ def _key_rows() -> Iterator[str]:
         ),
         (
             (keys.group,),
-            "a name: pod sets with the same name share one domain of the level; it cannot be used with slices",
+            "a name: pod sets with the same name share one domain of the level; one of them may have slices",
         ),
     ):
         yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)

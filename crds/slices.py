@@ -7,7 +7,7 @@ Rules
 - ``podset-slice-required-topology-constraints`` says the same in one to three layers, the widest first, as JSON:
   ``[{"topology": LEVEL, "size": N}, ...]``. Each level once; each size a multiple of the next.
 - ``podset-group-name``: pod sets of one group (a leader and its workers) share one domain of the requested level. It
-  needs a level, and goes with no slices.
+  needs a level. One of the group's pod sets may have slices, as in Kueue from 0.20 on (PR 15111).
 - A Job and its pod template are one request: the same said twice is fine, two that differ are refused.
 """
 
@@ -70,8 +70,6 @@ def _read(places: Sequence[Place], keys: Keys) -> Slices:
     if group_field and not _GROUP.match(group):
         expected = "expected a name of at most 63 lowercase letters, digits and '-' that is no number"
         raise _Wrong(group_field, group, f'Invalid value: "{group}": {expected}')
-    if group_field and layers:
-        raise _Wrong(group_field, group, f"Forbidden: not together with slices ({field}); keep one of the two")
     return Slices(layers, field, group, group_field)
 
 

@@ -15,9 +15,17 @@ MAX_WARNINGS = 8
 MAX_LENGTH = 256  # the API server cuts longer ones
 DEFAULT_SCHEDULER = "default-scheduler"
 _MAX_KEY = 128
+_READY_SETTING = "the setting waitForPodsReadyTimeoutSeconds counts for all workloads"
 
-# What Kueue reads under its domain beside the requests we know; here it changes no placement.
-_ELSEWHERE = ("pod-index-offset",)
+# What Kueue reads under its domain beside the requests we know, or will, and what counts here instead.
+_ELSEWHERE: Mapping[str, str] = {
+    "pod-index-offset": "",
+    # From 0.20 on (PR 14820, gate TASTopologySpreading, alpha).
+    "podset-topology-spreading": ": topologySpreadConstraints of the pods are honoured",
+    # Per workload (KEP 4803): in no release up to 0.19.2, whose setting is for all workloads as ours is.
+    "wait-for-pods-ready": f": {_READY_SETTING}",
+    "pods-ready-timeout": f": {_READY_SETTING}",
+}
 
 
 def trim(warnings: Iterator[str]) -> tuple[str, ...]:
@@ -246,8 +254,9 @@ def on_spelling(annotations: Mapping[str, str], keys: Keys, at: str) -> Iterator
         # Long keys are passed over: comparing is quadratic in their length, and anybody writes annotations.
         if not slash or prefix not in {keys.domain, GROUP} or key in ours or key in OWN or len(key) > _MAX_KEY:
             continue
-        if name in _ELSEWHERE:
-            yield f"{at}[{key}] is not supported and has no effect"
+        # Under our own domain it is nobody's but ours: there a key like these is a slip.
+        if name in _ELSEWHERE and prefix == keys.domain:
+            yield f"{at}[{key}] is not supported and has no effect{_ELSEWHERE[name]}"
             continue
         if meant := _closest(key, OWN_REQUESTS if prefix == GROUP != keys.domain else (*keys.requests, *OWN_REQUESTS)):
             yield f"{at}[{key}] is unknown and has no effect: did you mean {meant}?"

@@ -290,6 +290,7 @@ def _pointer(at: int) -> str:
 def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> Iterator[str]:
     known = rules.flavors is not None
     yield from advice.on_queue(head, rules.keys, route_of(head, rules), "the Job waits, suspended,", known=known)
+    yield from advice.on_spelling(annotations_of(head.metadata), rules.keys, JOB_PATH)
     for part in parts:
         if part.request is not None:
             yield from advice.on_level(
@@ -300,6 +301,7 @@ def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> It
             said = {**annotations_of(part.template.metadata), **part.wishes}
             yield from advice.on_broken_slices(part.request, part.pods, said, f"{part.path}metadata.annotations")
         yield from advice.on_template(part.template, part.path)
+        yield from advice.on_spelling(annotations_of(part.template.metadata), rules.keys, f"{part.path}{JOB_PATH}")
         yield from advice.on_gates_below(part.template, rules.keys, part.path, "JobSet")
 
 

@@ -1,8 +1,8 @@
 """Pod sets that belong together (a leader and its workers): one domain for all, the smaller sets with the first pods.
 
-The largest pod set leads the choice of the domain. The smaller ones go onto its first node where there is room, or
-where room can be made by letting the large one use another node instead; else onto its next nodes, else elsewhere in
-the domain.
+The largest pod set, or the one that has slices, leads the choice of the domain. The smaller ones go onto its first node
+where there is room, or where room can be made by letting the large one use another node instead; else onto its next
+nodes, else elsewhere in the domain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,8 +35,8 @@ class Together(msgspec.Struct, frozen=True):
 
 
 def place_group(state: ClusterState, tree: Tree, unit: Sequence[PodSet]) -> tuple[Assignment, ...] | Refusal:
-    """Place all pod sets of a group in one domain of the level that the largest asks for."""
-    large = max(unit, key=lambda pod_set: pod_set.count)
+    """Place all pod sets of a group in one domain of the level that they ask for."""
+    large = max(unit, key=lambda pod_set: (refusals.is_sliced(pod_set), pod_set.count))
     small = [pod_set for pod_set in unit if pod_set is not large]
     containers: list[int] = []
     for pod_set in (large, *small):

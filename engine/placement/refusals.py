@@ -57,8 +57,6 @@ def _wrong(pod_set: PodSet, names: set[str]) -> str:
 
 def _wrong_slices(pod_set: PodSet) -> str:
     layers = pod_set.topology.slices
-    if pod_set.group:
-        return f"it is in group {pod_set.group} and has slices; only one of the two is possible"
     whole, what = pod_set.count, "count"
     for layer in layers:
         if layer.size < 1:
@@ -72,17 +70,29 @@ def _wrong_slices(pod_set: PodSet) -> str:
 
 
 def _split_group(pod_sets: Sequence[PodSet]) -> Refusal | None:
-    """Pod sets of one group that ask for different domains."""
+    """Pod sets of one group that ask for different domains, or of which several have slices."""
     first: dict[str, PodSet] = {}
+    sliced: dict[str, PodSet] = {}
     for pod_set in pod_sets:
         other = first.setdefault(pod_set.group, pod_set) if pod_set.group else pod_set
-        if other.topology != pod_set.topology:
+        if pod_set.group and is_sliced(pod_set) and (one := sliced.setdefault(pod_set.group, pod_set)) is not pod_set:
+            text = (
+                f"pod sets {one.name} and {pod_set.name} of group {pod_set.group} both have slices; only one pod set "
+                "of a group can"
+            )
+            return Refusal(Reason.INVALID_REQUEST, text, pod_set.name)
+        if (other.topology.policy, other.topology.level) != (pod_set.topology.policy, pod_set.topology.level):
             text = (
                 f"pod sets {other.name} and {pod_set.name} of group {pod_set.group} ask for different domains: "
                 f"{_level_in_words(other)} and {_level_in_words(pod_set)}"
             )
             return Refusal(Reason.INVALID_REQUEST, text, pod_set.name)
     return None
+
+
+def is_sliced(pod_set: PodSet) -> bool:
+    """Whether it has slices that say anything: those of one pod, or of a leader alone, do not."""
+    return pod_set.count > 1 and any(layer.size > 1 or layer.alone for layer in pod_set.topology.slices)
 
 
 def _level_in_words(pod_set: PodSet) -> str:

@@ -172,7 +172,6 @@ refusals(
         ("a layer without a size", lambda: make_job({LAYERS: json.dumps([{"topology": RACK}])})),
         ("a group without a level", lambda: make_job({GROUP: "g"})),
         ("a group of no name", lambda: make_job({REQUIRE: RACK, GROUP: "1"})),
-        ("a group with slices", lambda: make_job({REQUIRE: BLOCK, GROUP: "g", SLICE_LEVEL: RACK, SLICE_SIZE: "2"})),
         (
             "slices that say one thing twice differently",
             lambda: make_job({SLICE_LEVEL: RACK, SLICE_SIZE: "2"}, template={SLICE_SIZE: "1"}),
@@ -534,6 +533,11 @@ warnings(
         ),
         ("another scheduler", lambda: make_job({REQUIRE: RACK}, spec={"schedulerName": "mine"})),
         ("a key that is misspelt", lambda: make_job({f"{DOMAIN}/required-topology": RACK})),
+        (
+            "workloads that are to be spread",
+            lambda: make_job({REQUIRE: RACK, f"{DOMAIN}/podset-topology-spreading": "{}"}),
+        ),
+        ("a time for its pods alone", lambda: make_job({REQUIRE: RACK, f"{DOMAIN}/wait-for-pods-ready": "{}"})),
         ("a key of Kueue that does nothing here", lambda: make_job({f"{DOMAIN}/pod-index-offset": "1"})),
     ]
 )

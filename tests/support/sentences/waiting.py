@@ -509,9 +509,9 @@ def a_negative_request():
 
 
 @case
-def slices_in_a_group():
+def slices_in_two_pod_sets_of_a_group():
     topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=4),))
-    return ask(fleet(), _with(make_pod_set(4, group="g"), topology))
+    return ask(fleet(), *(_with(make_pod_set(4, name=name, group="g"), topology) for name in ("one", "other")))
 
 
 @case

@@ -89,7 +89,6 @@ def test_job_and_template_are_one_request():
         ({K.slice_layers: layers((RACK, 4), (RACK, 2))}, f"{K.slice_layers}][1].topology", "layer 0 has it"),
         ({K.required[0]: RACK, K.group: "12"}, K.group, '"12": expected a name of at most 63'),
         ({K.required[0]: RACK, K.group: "No"}, K.group, '"No": expected a name'),
-        ({K.required[0]: RACK, K.group: "g", **SLICED}, K.group, "Forbidden: not together with slices"),
         ({K.group: "g"}, K.group, 'Forbidden: "g": a group shares a domain of a level: it needs one of'),
         ({K.unconstrained: "true", K.group: "g"}, K.group, "it needs one of"),
     ],
@@ -151,3 +150,9 @@ def test_what_makes_whole_slices():
     assert uneven(layered, 10) == "10 pods do not divide into slices of 4 that have slices within them; 8 or 12 would"
     assert uneven(layered, 3) == "3 pods do not divide into slices of 4 that have slices within them; 4 would"
     assert uneven(four, 10, 30) == ("10 pods at once, of 30, do not divide into slices of 4; 8 or 12 would")
+
+
+def test_a_group_goes_with_slices():
+    # Kueue from 0.20 on (PR 15111, gate TASGroupedPodSetSlicing); 0.19.2 refuses both together.
+    asked = parse_request({K.required[0]: BLOCK, K.group: "g", **SLICED}, K)
+    assert (asked.group, [layer.size for layer in asked.slices]) == ("g", [4])

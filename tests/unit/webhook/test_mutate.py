@@ -905,3 +905,13 @@ def test_a_group_that_an_annotation_names_is_known_and_has_the_name_of_an_object
         assert text.startswith(
             f'metadata.annotations[{keys.pod_group}]: Invalid value: "{name[:253]}": expected the name'
         )
+
+
+@pytest.mark.parametrize("key", ["podset-topology-spreading", "wait-for-pods-ready", "pods-ready-timeout"])
+def test_what_kueue_may_read_and_nobody_reads_here_is_told(key):
+    said = {REQUIRE: RACK, f"{DOMAIN}/{key}": "{}"}
+    (text,) = decide_job(make_job(said)).warnings
+    assert text.startswith(f"metadata.annotations[{DOMAIN}/{key}] is not supported and has no effect: ")
+    (text,) = decide_job(make_job({REQUIRE: RACK}, template={f"{DOMAIN}/{key}": "{}"})).warnings
+    assert text.startswith(f"spec.template.metadata.annotations[{DOMAIN}/{key}] is not supported")
+    assert len(decide_pod(make_pod(said)).warnings) == 1

@@ -297,3 +297,15 @@ def test_levels_by_name_are_stamped_as_they_were_written_into_every_replicated_j
     made = patched(jobset, msgspec.to_builtins(decision.patch))
     assert [template["metadata"]["annotations"][REQUIRE] for template in templates(made)] == ["shelf", "shelf"]
     assert 'Unsupported value: "shelf"' in decide(jobset).denied.message
+
+
+def test_what_nobody_reads_is_told_of_a_jobset_and_its_templates():
+    key = f"{DOMAIN}/podset-topology-spreading"
+    (own,) = decide(make_jobset({REQUIRE: RACK, key: "{}"}, jobs=["a"])).warnings
+    assert own.startswith(f"metadata.annotations[{key}] is not supported and has no effect")
+    jobset = make_jobset({REQUIRE: RACK}, jobs=["a"])
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"] = {"annotations": {key: "{}"}}
+    (below,) = decide(jobset).warnings
+    assert below.startswith(
+        f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{key}] is not supported"
+    )

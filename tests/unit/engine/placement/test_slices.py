@@ -235,7 +235,6 @@ def test_a_flavor_whose_last_level_is_the_rack():
         (sliced(10, (RACK, 4), (HOST, 2)), "count 10 is no multiple of the slice size 4 (in one cloud/rack)"),
         (sliced(8, (RACK, 4), (HOST, 3)), "slice size 4 is no multiple of the slice size 3"),
         (sliced(8, (RACK, 0)), "slices of 0 in one cloud/rack; expected at least 1"),
-        (sliced(8, (RACK, 4), group="g"), "in group g and has slices"),
         (sliced(8, (HOST, 4), (RACK, 2)), "slices of 2 share one cloud/rack, which is not narrower than kubernetes"),
         (sliced(8, (BLOCK, 4), level=RACK), "slices of 4 share one cloud/block, which is not narrower than cloud/rack"),
     ],
@@ -432,3 +431,69 @@ def test_pod_sets_of_a_group_must_ask_for_the_same_domain():
     refusal = ask(state, leader, workers)
     assert refusal.reason is Reason.INVALID_REQUEST
     assert "required cloud/rack and required cloud/block" in refusal.message
+
+
+def leader_and_workers(count, layer=(RACK, 4), **more):
+    """A leader, and workers in slices: both in one block, as Kueue places them from 0.20 on (PR 15111)."""
+    workers = make_again(sliced(count, layer), name="workers", group="g")
+    return make_pod_set(1, level=BLOCK, name="leader", group="g", **more), workers
+
+
+def test_a_leader_is_beside_the_first_slice_of_its_workers():
+    state = racks({"b1/r1": [8], "b2/r1": [4], "b2/r2": [5]})
+    answer = placed(ask(state, *leader_and_workers(8)))
+    leader, workers = answer.assignments
+    assert {part.values[0] for part in (*leader.slices, *workers.slices)} == {"b2"}
+    assert pods_in(workers, RACK) == {("b2", "r1"): 4, ("b2", "r2"): 4}
+    assert pods_in(leader, RACK) == {("b2", "r2"): 1}
+    beside = placed(ask(racks({"b1/r1": [5], "b1/r2": [4]}), *leader_and_workers(8))).assignments
+    assert pods_in(beside[0], HOST) == {("b1", "r1", "n0"): 1}, "on the node of the first slice where it has room"
+
+
+def test_workers_leave_room_for_their_leader_or_wait():
+    assert isinstance(ask(racks({"b1/r1": [4], "b1/r2": [4]}), *leader_and_workers(8)), Refusal)
+    answer = placed(ask(racks({"b1/r1": [4], "b1/r2": [4], "b1/r3": [1]}), *leader_and_workers(8)))
+    assert pods_in(answer.assignments[0], RACK) == {("b1", "r3"): 1}
+
+
+@settings(max_examples=150, deadline=None)
+@given(small_trees, st.integers(1, 9), st.sampled_from([(RACK, 2), (RACK, 4), (RACK, 3), (HOST, 2)]))
+def test_a_group_with_slices_is_placed_wherever_that_is_possible(tree, count, layer):
+    tree = {path: tree[path] for path in sorted(tree)}
+    answer = ask(racks(tree), *leader_and_workers(count, layer))
+    hosts = flat(tree)
+    possible = any(
+        isinstance(ask(racks(_less(tree, at, path)), sliced(count, layer)), Placement)
+        for at, (path, room) in enumerate(hosts)
+        if room
+    )
+    assert isinstance(answer, Placement) is possible
+    if possible:
+        leader, workers = answer.assignments
+        assert len({part.values[0] for part in (*leader.slices, *workers.slices)}) == 1
+        rests = [pods % layer[1] for pods in pods_in(workers, layer[0]).values() if pods % layer[1]]
+        assert rests == ([count % layer[1]] if count % layer[1] else [])
+
+
+def _less(tree, at, path):
+    """What is left in the block of one host when the leader has a place on that."""
+    block, number, left = path.split("/")[0], 0, {}
+    for name in sorted(tree):
+        rooms = []
+        for room in tree[name]:
+            rooms.append(room - (number == at) if name.split("/")[0] == block else 0)
+            number += 1
+        left[name] = rooms
+    return left
+
+
+def test_one_pod_set_of_a_group_has_slices():
+    leader, workers = leader_and_workers(8)
+    both = make_again(leader, count=4, topology=workers.topology)
+    refusal = ask(racks({"b1/r1": [16]}), both, workers)
+    assert refusal.reason is Reason.INVALID_REQUEST
+    assert "pod sets leader and workers of group g both have slices; only one pod set of a group can" in refusal.message
+    single = make_again(leader, topology=make_again(leader.topology, slices=(SliceLayer(level=RACK, size=1),)))
+    assert isinstance(ask(racks({"b1/r1": [16]}), single, workers), Placement), "slices of one pod say nothing"
+    alike = make_again(leader, topology=workers.topology)  # as annotations of the LeaderWorkerSet itself give it
+    assert isinstance(ask(racks({"b1/r1": [16]}), alike, workers), Placement)

@@ -825,3 +825,26 @@ def test_the_first_pod_of_a_group_waits_a_moment_for_those_that_may_differ(world
     assert world.memory.pod_groups.regroup(record)
     assert sizes(record.job) == [1, 2]
     assert world.waits[-1][1] == 0.0, "all are there"
+
+
+def test_the_workers_of_a_leader_worker_set_may_have_slices_in_the_domain_that_they_share_with_their_leader():
+    # Kueue from 0.20 on (PR 15111); 0.19.2 refuses a group together with slices.
+    def template(**more):
+        annotations = {KEYS.required[0]: "block", KEYS.group: "all", **more}
+        return msgspec.Raw(msgspec.json.encode({"metadata": {"annotations": annotations}, "spec": make_pod("l").spec}))
+
+    shape = LeaderWorkerTemplate(
+        size=9,
+        leader_template=template(),
+        worker_template=template(**{KEYS.slice_level: "rack", KEYS.slice_size: "4"}),
+    )
+    spec = LeaderWorkerSetSpec(leader_worker_template=shape)
+    whole = LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid="u-1"), spec=spec)
+    labels = {leaderworkerset.NAME: "l", leaderworkerset.GROUP: "0", WORKER_INDEX: "0"}
+    pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels)
+    view = leaderworkerset.owner_of_group(owner_key(pod, KEYS), [pod], whole, KEYS, None, lambda *_: None)
+    assert (view.wrong, [(one.name, one.count) for one in view.pod_sets]) == (None, [("leader", 1), ("workers", 8)])
+    assert [one.request.group for one in view.pod_sets] == ["all", "all"]
+    assert [len(one.request.slices) for one in view.pod_sets] == [0, 1]
+    ranked = make_pod("l-0-1", owner=STATEFUL_SET, labels={**labels, WORKER_INDEX: "1"})
+    assert view.pod_sets[1].rank_of_pod(ranked) == 0, "slices are counted from the first worker"
