@@ -265,3 +265,16 @@ def test_many_local_queues_cost_no_more_looks_than_one():
     found = cycle(state, queues, 4.0, limit=8)
     assert keys(found) == ["w0001"], "the first LocalQueue used something, all others nothing"
     assert queues.searches == before
+
+
+def test_those_that_came_and_went_are_not_remembered_until_they_would_be_late():
+    state, queues = make_state(1, 1), shared(8, rules=Rules(patience=10.0, hold=1e6, use=USE))
+    submit(queues, one_node("stays", "a", count=2), now=0.0)
+    for number in range(5000):
+        queues.submit(one_node(f"w{number}", "a"), 1.0 + number)
+        queues.remove_workload(state, f"w{number}")
+        if number % 100 == 0:
+            queues.wake_due(1.0 + number)
+    assert len(queues.pending._becoming_late) < 2000
+    queues.wake_due(1e6)
+    assert queues.pending.lines["q"].late == {"stays"}
