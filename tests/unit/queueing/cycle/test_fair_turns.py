@@ -278,3 +278,27 @@ def test_those_that_came_and_went_are_not_remembered_until_they_would_be_late():
     assert len(queues.pending._becoming_late) < 2000
     queues.wake_due(1e6)
     assert queues.pending.lines["q"].late == {"stays"}
+
+
+def test_scores_cross_while_nothing_happens():
+    state, queues = make_state(1, 2), shared(16)
+    submit(queues, one_node("b-runs", "b"))
+    run(state, queues, 1.0)
+    used(queues, a=4.0, b=0.0)
+    submit(queues, one_node("a0", "a", created=2.0), one_node("b0", "b", created=3.0))
+    line = queues.pending.lines["q"]
+    assert line.next().head.key == "b0", "2.3 against 2.8"
+    queues.pass_time(301.0)
+    assert line.next().head.key == "a0", "4.0 against 2.0"
+    queues.remove_workload(state, "b-runs")
+    queues.pass_time(302.0)
+    used(queues, b=0.0)
+    assert line.next().head.key == "b0"
+
+
+def test_the_half_of_looks_that_goes_by_turns_goes_by_score_within_the_queue():
+    state, queues = make_state(1, 8), shared(64)
+    used(queues, a=90.0)
+    submit(queues, *(one_node(f"a{i}", "a", created=float(i), priority=i) for i in range(5)))
+    submit(queues, *(one_node(f"b{i}", "b", created=9.0 + i, priority=i) for i in range(5)))
+    assert parts_of(cycle(state, queues, 1.0, limit=8)) == "bbbbbaaa"
