@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from queueing.model import Quantities, Share
+from queueing.preemption.cohort_reach import nodes_between
 from queueing.queues.cohort_tree import CohortTree, TreeNode
 
 if TYPE_CHECKING:
@@ -86,9 +87,23 @@ class Tournament:
 
     def _turn_at(self, node: TreeNode, contender: Contender) -> Turn:
         """The turn of a queue, or of a cohort above it for which it competes."""
-        change = self.tree.handed_up_to(contender.node, node, contender.change)
-        borrows = any(
-            amount > 0 and node.usage.get(key, 0) + change[key] > node.subtree.get(key, 0)
-            for key, amount in contender.asks.items()
-        )
-        return (int(borrows), self.tree.share_of(node, change, {}), *contender.tail, contender.node.name)
+        return (*_share_at(self.tree, node, contender), *contender.tail, contender.node.name)
+
+
+def comes_before(tree: CohortTree, one: Contender, other: Contender) -> bool:
+    """Whether one queue comes before another of its tree: by the two nodes below the lowest cohort above both.
+
+    No order to sort by: among three queues each may come before the next one.
+    """
+    mine, theirs = nodes_between(other.node, one.node)[-1], nodes_between(one.node, other.node)[-1]
+    return (*_share_at(tree, mine, one), one.tail[-1]) < (*_share_at(tree, theirs, other), other.tail[-1])
+
+
+def _share_at(tree: CohortTree, node: TreeNode, contender: Contender) -> tuple[int, Share]:
+    """Whether a queue, or a cohort above it, would borrow anything that it asks for, and its share with that."""
+    change = tree.handed_up_to(contender.node, node, contender.change)
+    borrows = any(
+        amount > 0 and node.usage.get(key, 0) + change[key] > node.subtree.get(key, 0)
+        for key, amount in contender.asks.items()
+    )
+    return int(borrows), tree.share_of(node, change, {})

@@ -20,13 +20,14 @@ Rules
 
 import heapq
 from collections.abc import Collection, Iterator
+from functools import reduce
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.cluster.state import ClusterState
 from queueing.cycle import backfill, elastic
 from queueing.cycle.shield import Shield
-from queueing.cycle.tournament import Contender, Tournament, Turn
+from queueing.cycle.tournament import Contender, Tournament, Turn, comes_before
 from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.pending import EquivalenceClass, PendingQueue
@@ -59,6 +60,19 @@ class WaitingRanks:
         """What the first of a group asks for."""
         found = self.queues.options_of(self.state, group).found
         return found[0].amounts if found else {}
+
+    def contender_of(self, queue: str, key: str, asks: Quantities) -> Contender:
+        """A queue with one that waits or is admitted there and asks for so much, as it competes with other queues."""
+        entry = self.queues.entries[key]
+        less = self.queues.not_counted(entry) or {}
+        change = {name: asks.get(name, 0) - less.get(name, 0) for name in {*asks, *less}}
+        return Contender(self.queues.quotas.tree.queues[queue], asks, change, (0, 0, entry.order))
+
+    def competes_in_tree(self, one: str, other: str) -> bool:
+        """Whether shares are to be compared at several levels between two queues."""
+        tree = self.queues.quotas.tree
+        nodes = tree.queues[one], tree.queues[other]
+        return self.queues.rules.fair and nodes[0].root is nodes[1].root and tree.is_nested(nodes[0])
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: that of the first behind it that borrows less high up, if any."""
@@ -122,13 +136,12 @@ class Turns:
             line.rest_all()
 
     def _push(self, line: PendingQueue, rank: Rank, best: EquivalenceClass, first: int) -> None:
-        tournament, node = self._tournament_of(line.queue), self.queues.quotas.tree.queues[line.queue]
+        tournament = self._tournament_of(line.queue)
         if tournament is None:
             heapq.heappush(self.heap, (rank.level, rank.share, first, line.turn, rank.order, line.queue))
             return
-        asks, less = self.ranks.asks_of(best), self.queues.not_counted(self.queues.entries[head_of(best)]) or {}
-        change = {key: asks.get(key, 0) - less.get(key, 0) for key in {*asks, *less}}
-        tournament.enter_queue(Contender(node, asks, change, (first, line.turn, rank.order)))
+        contender = self.ranks.contender_of(line.queue, head_of(best), self.ranks.asks_of(best))
+        tournament.enter_queue(contender._replace(tail=(first, line.turn, rank.order)))
         self._push_top(tournament)
 
     def _push_top(self, tournament: Tournament) -> None:
@@ -230,6 +243,15 @@ class ByRank:
                 return
 
 
+class _First(NamedTuple):
+    """The first of a queue of those who want more pods, and what of quota it asks for."""
+
+    rank: Rank
+    queue: str
+    key: str
+    asks: Quantities
+
+
 class Growers:
     """Whose turn it is of those who wanted more pods when the cycle came to them; ``limit``: about so many looks."""
 
@@ -255,7 +277,7 @@ class Growers:
             before = [one for one in firsts if all(self._precedes(one, group) for group in groups)]
             if not before:
                 return
-            _, queue = min(before)
+            queue = reduce(self._earlier, before).queue
             key, searches = self._pop(queue), self.queues.searches
             yield key
             self.by_rank -= looks_since(self.queues, searches)
@@ -287,14 +309,20 @@ class Growers:
             if first.queue != entry.queue or self.queues.place_of(first) < self.queues.place_of(entry)
         )
 
-    def _first_of_queue(self, queue: str) -> tuple[Rank, str] | None:
+    def _earlier(self, one: "_First", other: "_First") -> "_First":
+        if not self.ranks.competes_in_tree(one.queue, other.queue):
+            return min(one, other, key=lambda first: (first.rank, first.queue))
+        contenders = (self.ranks.contender_of(first.queue, first.key, first.asks) for first in (one, other))
+        return one if comes_before(self.queues.quotas.tree, *contenders) else other
+
+    def _first_of_queue(self, queue: str) -> "_First | None":
         """The rank of the first of those of a queue, and the queue; who is to go for somebody now grows no more."""
         while line := self.lines.get(queue):
             key = line[-1]
             if key in self.queues.growing and elastic.may_grow(self.queues, key):
                 with self.shield(key):
                     more = elastic.lacking(self.queues, key) if self.queues.quotas.shares(queue) else {}
-                    return self.queues.rank_of_entry(self.queues.entries[key], more), queue
+                    return _First(self.queues.rank_of_entry(self.queues.entries[key], more), queue, key, more)
             self._pop(queue)
         return None
 
@@ -308,15 +336,19 @@ class Growers:
         if not self.lines[queue]:
             del self.lines[queue]
 
-    def _precedes(self, first: tuple[Rank, str], group: EquivalenceClass) -> bool:
-        (rank, queue), head = first, group.head
+    def _precedes(self, first: "_First", group: EquivalenceClass) -> bool:
+        rank, head = first.rank, group.head
         if head is None:
             return True
-        if queue == group.line.queue:
-            entries = self.queues.entries
-            place = self.queues.place_of(entries[self.lines[queue][-1]])
-            return place < self.queues.place_of(entries[head.key])
+        if first.queue == group.line.queue:
+            entries, place_of = self.queues.entries, self.queues.place_of
+            return place_of(entries[first.key]) < place_of(entries[head.key])
         with self.shield(head.key):
+            if self.ranks.competes_in_tree(first.queue, group.line.queue):
+                _, best = self.ranks.best_of_queue(group, self.ranks.of_group(group))
+                mine = self.ranks.contender_of(first.queue, first.key, first.asks)
+                theirs = self.ranks.contender_of(group.line.queue, head_of(best), self.ranks.asks_of(best))
+                return comes_before(self.queues.quotas.tree, mine, theirs)
             return rank < self.ranks.of_queue(group, self.ranks.of_group(group))
         return True  # that one is put off
 

@@ -351,7 +351,8 @@ class CohortTree:
 
     def available_to(self, node: TreeNode, key: FlavorResource) -> int:
         """How much more a queue or cohort may take now."""
-        root = node.root
+        path = node.path
+        root = path[-1] if path else node
         left = root.subtree.get(key, 0) - root.usage.get(key, 0)
         for one in node.limited:
             own, used = one.local.get(key, 0), one.usage.get(key, 0)

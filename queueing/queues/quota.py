@@ -244,8 +244,9 @@ class Quotas:
 
     def _available(self, queue: str, key: FlavorResource) -> int:
         node = self._nodes.get(queue, _UNKNOWN)
+        path = node.path
         # One that does not list a flavor borrows none of it.
-        if key not in node.quota or node.root.cycle:
+        if key not in node.quota or (path[-1] if path else node).cycle:
             return 0
         return self.tree.available_to(node, key)
 
@@ -327,7 +328,11 @@ class Quotas:
 
         ``less`` is taken away from its usage.
         """
-        return self.tree.level_of(self._nodes.get(queue, _UNKNOWN), amounts, less or {})
+        node = self._nodes.get(queue, _UNKNOWN)
+        # Asked for each queue in each cycle: where there is but one cohort above, the first that lacks says it.
+        if len(node.path) == 1 and self.tree.height_of(node.path[0]) == 1:
+            return int(self.borrows(queue, amounts, less))
+        return self.tree.level_of(node, amounts, less or {})
 
     def overuses_any(self, queue: str, keys: Iterable[FlavorResource]) -> bool:
         """Whether it or a cohort above it uses more than its own of one of these, those that leave not counted."""

@@ -16,6 +16,7 @@ from support.queue_factories import (
     submit,
 )
 
+from queueing.cycle.cycle import cycle
 from queueing.cycle.tournament import Contender, Tournament
 from queueing.model import Rules
 from queueing.queues.held import Held
@@ -245,3 +246,25 @@ def test_the_order_of_pops_is_that_of_a_tournament_run_anew():
             if top is None:
                 break
             contest.serve(top[-1], at)
+
+
+@pytest.mark.parametrize(("nested", "gets_it"), [(True, "job"), (False, "service")])
+def test_who_grows_counts_with_its_cohort_against_those_outside(nested, gets_it):
+    # Its queue has a small share by its weight, and its cohort has more than the other queue.
+    queues = make_queues(
+        make_queue("a", 0, cohort="team" if nested else "org", weight=10_000),
+        make_queue("b", 0, cohort="team"),
+        make_queue("beside", 0, cohort="org"),
+        make_queue("lender", 24, cohort="org"),
+        rules=Rules(fair=True),
+    )
+    queues.set_cohort(make_cohort("team", 0, "org"))
+    queues.charge_pod("ns/b", Held("b", {KEY: 15}))
+    queues.charge_pod("ns/beside", Held("beside", {KEY: 5}))
+    state = make_state()
+    submit(queues, make_workload("service", "a", gpu=2, level=HOST))
+    assert keys(run(state, queues)) == ["service"]
+    queues.wish("service", {"main": 2})
+    submit(queues, make_workload("job", "beside", gpu=2, level=HOST, created=1.0))
+    made = cycle(state, queues, 2.0)
+    assert [*keys(made), *(one.key for one in made.resized)] == [gets_it]
