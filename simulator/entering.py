@@ -8,9 +8,17 @@ import msgspec
 
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
-from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Within, Workload
+from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, UseRules, Within, Workload
 from queueing.queues.queues import Queues
-from simulator.model import QUEUE, Placing, SchedulingPolicy, SimulatedCluster, SimulatedJob, SimulatorOptions
+from simulator.model import (
+    HALF_LIFE,
+    QUEUE,
+    Placing,
+    SchedulingPolicy,
+    SimulatedCluster,
+    SimulatedJob,
+    SimulatorOptions,
+)
 
 _ANYWHERE: Final = TopologyRequest(policy=Wish.UNCONSTRAINED)
 
@@ -43,7 +51,8 @@ def queues_of(
 ) -> Queues:
     """The queues of a cluster as a policy has them, empty."""
     patience = options.patience if policy.claiming else inf
-    rules = Rules(patience=patience, hold=options.hold, fair=policy.fair)
+    use = UseRules(half_life=HALF_LIFE) if policy.by_use else None
+    rules = Rules(patience=patience, hold=options.hold, fair=policy.fair, use=use)
     made = Queues(rules if policy.leaving else msgspec.structs.replace(rules, leaving=0.0))
     jobs = list(jobs)
     for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
@@ -77,4 +86,4 @@ def _as_told(queue: ClusterQueue, policy: SchedulingPolicy) -> ClusterQueue:
     if policy.strategy is not None:
         preemption = msgspec.structs.replace(preemption, strategy=policy.strategy)
     strict = queue.strict if policy.strict is None else policy.strict
-    return msgspec.structs.replace(queue, preemption=preemption, strict=strict)
+    return msgspec.structs.replace(queue, preemption=preemption, strict=strict, by_use=policy.by_use)

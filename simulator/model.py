@@ -84,6 +84,9 @@ class Placing(StrEnum):
     PACK = "count-only-pack"  # the fullest nodes that still take them
 
 
+HALF_LIFE: Final = 86_400.0  # seconds
+
+
 class SchedulingPolicy(msgspec.Struct, frozen=True):
     """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
@@ -94,6 +97,7 @@ class SchedulingPolicy(msgspec.Struct, frozen=True):
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
     A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
     scheduler that counts does that.
+    ``by_use``: LocalQueues of each queue take turns by what they used, with a half-life of ``HALF_LIFE``.
     """
 
     name: str
@@ -107,6 +111,7 @@ class SchedulingPolicy(msgspec.Struct, frozen=True):
     alignment: AlignmentOverPacking = ALIGNMENT_OVER_PACKING
     opening: int = NODES_PER_OPENED_DOMAIN
     moves: bool = False
+    by_use: bool = False
 
     @property
     def moving(self) -> bool:

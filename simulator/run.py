@@ -156,6 +156,7 @@ class Simulation:
         self._leave_nodes(track)
         track.finish(self.now)
         self.done += 1
+        self.queues.pass_time(self.now)
         self.queues.remove_workload(self.site.state, track.job.key)
 
     def _end_one(self, track: Track, where: Where) -> bool:

@@ -17,6 +17,7 @@ WORDS: Final[dict[str, dict[str, Any]]] = {
     "strict": {"strict": True},
     "best-effort": {"strict": False},
     "fair": {"fair": True},
+    "by-use": {"by_use": True},
     "claims": {"claims": True},
     "no-claims": {"claims": False},
     "no-leaving": {"leaving": False},

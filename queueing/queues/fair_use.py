@@ -258,7 +258,8 @@ class FairUse:
         """The history of a LocalQueue, which may begin now."""
         history = self._histories.get(part)
         if history is None:
-            history = self._histories[part] = _History(self.now)
+            # Gone until somebody says that it is there: a workload may outlive its LocalQueue.
+            history = self._histories[part] = _History(self.now, gone_at=self.now)
         return history
 
     def _take_out(self, key: HolderKey) -> _Holding | None:

@@ -26,6 +26,8 @@ from queueing.queues.rotation import Rotation, of_namespace
 Event = tuple[str, ...]
 RING_OPENED: Final[Event] = ("ring",)
 
+MANY_LATE: Final = 1024  # entries of that heap from which on those are looked for that wait no more
+
 
 class PendingWorkloads:
     """See the module's rules. ``rules.patience``: how long one waits until it may keep room, in seconds."""
@@ -41,6 +43,7 @@ class PendingWorkloads:
         self._config = config
         self._rules = rules
         self._use = use
+        self._many_late = MANY_LATE
         self._becoming_late: list[tuple[float, str]] = []  # heap: (when one in a line by use is late, key)
         self._inadmissible: dict[Event, dict[EquivalenceClass, None]] = {}  # in order, as they take turns in it
         self._later: list[tuple[float, str]] = []
@@ -112,12 +115,24 @@ class PendingWorkloads:
             if entry is not None and entry.phase is Phase.LATER and entry.until == until:
                 entry.restart(now)
                 self.route(entry)
+        self._drop_stale(entries)
         while self._becoming_late and self._becoming_late[0][0] <= now:
             _, key = heapq.heappop(self._becoming_late)
             entry = entries.get(key)
             # As above: one that began to wait again has another entry, with a later time.
             if entry is not None and entry.group is not None and entry.since + self._rules.hold <= now:
                 entry.group.line.mark_late(key, entry.group)
+
+    def _drop_stale(self, entries: Mapping[HolderKey, Entry]) -> None:
+        """Forget when those would be late that wait no more: a week of them would fill the memory of a busy cluster."""
+        if len(self._becoming_late) < self._many_late:
+            return
+        keys = {key for _, key in self._becoming_late}
+        waiting = [entry for key in keys if (entry := entries.get(key)) is not None and entry.group is not None]
+        self._becoming_late = [(entry.since + self._rules.hold, entry.workload.base) for entry in waiting]
+        heapq.heapify(self._becoming_late)
+        # Twice what is left, so that this costs each entry a look or two.
+        self._many_late = max(MANY_LATE, 2 * len(self._becoming_late))
 
     def times(self) -> Iterator[float]:
         """When time alone changes something next."""

@@ -44,6 +44,27 @@ def test_a_small_one_passes_a_large_one_unless_strict():
     }
 
 
+def test_by_use_a_local_queue_that_used_less_goes_before_one_that_came_first():
+    """One node; the heavy team has ten jobs of an hour waiting when the light one comes with three."""
+    resources = {GPU: Quota(nominal=8), "cpu": Quota(nominal=64_000), "memory": Quota(nominal=1 << 40)}
+    quotas = FlavorQuotas(flavor="default", resources=resources)
+    group = ResourceGroup(resources=tuple(resources), flavors=(quotas,))
+    cluster = one_node(
+        queues=(ClusterQueue(name="shared", groups=(group,)),),
+        local=tuple(LocalQueue(namespace="default", name=one, cluster_queue="shared") for one in ("heavy", "light")),
+    )
+    jobs = [make_job(f"heavy{i}", i, 3600, queue="heavy", priority=1) for i in range(10)]
+    jobs += [make_job(f"light{i}", 3600, 3600, queue="light") for i in range(3)]
+    plain = waits(simulate(cluster, jobs, OURS))
+    by_use = waits(simulate(cluster, jobs, SchedulingPolicy("by-use", by_use=True)))
+    assert [plain[f"light{i}"] for i in range(3)] == [9 * 3600, 10 * 3600, 11 * 3600], "priority decides"
+    # The light one has the node for as long as the heavy one had it; then they take turns.
+    assert by_use["light0"] == 0
+    assert by_use["light1"] <= 2 * 3600
+    assert by_use["light2"] <= 4 * 3600
+    assert sum(by_use.values()) == sum(plain.values()), "the node is never idle in either"
+
+
 def test_a_patient_one_is_passed_for_ever_and_a_claim_ends_that():
     """Two halves take turns on the node, so that it is never empty until they stop."""
     stream = [make_job(f"half{i}", i * 60, 100, gpus=4) for i in range(20)]

@@ -265,3 +265,40 @@ def test_many_local_queues_cost_no_more_looks_than_one():
     found = cycle(state, queues, 4.0, limit=8)
     assert keys(found) == ["w0001"], "the first LocalQueue used something, all others nothing"
     assert queues.searches == before
+
+
+def test_those_that_came_and_went_are_not_remembered_until_they_would_be_late():
+    state, queues = make_state(1, 1), shared(8, rules=Rules(patience=10.0, hold=1e6, use=USE))
+    submit(queues, one_node("stays", "a", count=2), now=0.0)
+    for number in range(5000):
+        queues.submit(one_node(f"w{number}", "a"), 1.0 + number)
+        queues.remove_workload(state, f"w{number}")
+        if number % 100 == 0:
+            queues.wake_due(1.0 + number)
+    assert len(queues.pending._becoming_late) < 2000
+    queues.wake_due(1e6)
+    assert queues.pending.lines["q"].late == {"stays"}
+
+
+def test_scores_cross_while_nothing_happens():
+    state, queues = make_state(1, 2), shared(16)
+    submit(queues, one_node("b-runs", "b"))
+    run(state, queues, 1.0)
+    used(queues, a=4.0, b=0.0)
+    submit(queues, one_node("a0", "a", created=2.0), one_node("b0", "b", created=3.0))
+    line = queues.pending.lines["q"]
+    assert line.next().head.key == "b0", "2.3 against 2.8"
+    queues.pass_time(301.0)
+    assert line.next().head.key == "a0", "4.0 against 2.0"
+    queues.remove_workload(state, "b-runs")
+    queues.pass_time(302.0)
+    used(queues, b=0.0)
+    assert line.next().head.key == "b0"
+
+
+def test_the_half_of_looks_that_goes_by_turns_goes_by_score_within_the_queue():
+    state, queues = make_state(1, 8), shared(64)
+    used(queues, a=90.0)
+    submit(queues, *(one_node(f"a{i}", "a", created=float(i), priority=i) for i in range(5)))
+    submit(queues, *(one_node(f"b{i}", "b", created=9.0 + i, priority=i) for i in range(5)))
+    assert parts_of(cycle(state, queues, 1.0, limit=8)) == "bbbbbaaa"

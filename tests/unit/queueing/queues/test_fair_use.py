@@ -186,6 +186,17 @@ def test_a_local_queue_that_is_made_again_is_as_heavy_as_it_was_for_four_half_li
     assert use.consumed_by("q") == {}
 
 
+def test_use_of_workloads_whose_local_queue_is_not_there_is_forgotten_too():
+    use = FairUse(EXACT)
+    holding(use, "gone", "job", GPUS)
+    use.advance_to(600.0)
+    use.release_use("job")
+    assert use.score_of("gone") > 0
+    use.advance_to(600.0 + 4 * 600.0)
+    use.forget_part("other")
+    assert use.score_of("gone") == 0.0
+
+
 def test_without_rules_nothing_is_kept():
     use = FairUse(None)
     use.set_weight("q", 1000)

@@ -152,6 +152,7 @@ def test_a_status_with_giant_numbers_is_bounded():
     found = {"consumedResources": {"cpu": "9e999", "x/y": "-5"}, "lastUpdate": "9999-01-01T00:00:00Z"}
     status = {"fairSharing": {"admissionFairSharingStatus": found}}
     world.put("local_queue", msgspec.structs.replace(local, status=status))
+    assert world.used()[0] == {}, "while a controller runs the status is what it wrote itself"
     memory = world.restarted()
     assert world.used(memory)[0] == {"cpu": pytest.approx(float(2**63))}
     world.clock.at += 600.0
