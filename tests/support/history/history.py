@@ -22,6 +22,7 @@ from support.history.admission import AdmissionPlugins
 from support.history.filters import HiddenFilter
 from support.history.gangs import Gangs
 from support.history.judge import Judge
+from support.history.kueue import KueueJobs
 from support.history.nominations import Nominations
 from support.history.server import (
     HOSTILE,
@@ -86,10 +87,9 @@ class Term:
         clock = history.loop.clock
         client = self.wire.client(clock)
         recorder = EventRecorder(client, "ungater", instance="simulated", clock=clock)
-        self.controller = Controller(
-            assemble(history.settings, client, _metrics, recorder, clock), recorder, _metrics, clock
-        )
         self.died = asyncio.Event()
+        parts = assemble(history.settings, client, _metrics, recorder, clock, restart=self.died.set)
+        self.controller = Controller(parts, recorder, _metrics, clock)
         self.wire.crash = self._crash
         self.tasks = [asyncio.create_task(self.controller.run()), asyncio.create_task(recorder.run())]
         for task in self.tasks:
@@ -112,6 +112,7 @@ class History:
         self.judge = Judge(self.server)
         self.nominations = Nominations(self.server, seed)
         self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed), self.nominations.kept_from)
+        self.kueue = KueueJobs(self.server, self.cluster, seed, self.note)
         self.faults = _faults(self.rng)
         self.settings = Settings(
             ungate_concurrency=4,
@@ -131,6 +132,7 @@ class History:
             wait_for_pods_ready_timeout_seconds=self.rng.choice((None, None, None, 120)),
             moves_per_hour=random.Random(f"moves {seed}").choice((0, 1000)),
             move_rest_seconds=5,
+            beside_kueue=self.kueue.there,
         )
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
         self.users = Users(self.server, self.cluster, self.rng, self.note)
@@ -156,6 +158,7 @@ class History:
         self.server.judge = lambda key, old, new, who: (
             self._tell(key, old, new, who),
             judged(key, old, new, who),
+            self.kueue.saw(key, old, new, who),
             self.users.saw(key, who),
         )
         try:
@@ -195,6 +198,7 @@ class History:
         self.server.wake = self._wake
         self.users.begin()
         self.plugins.begin()
+        self.kueue.begin()
         self.gangs.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
@@ -415,7 +419,8 @@ class History:
     def _unsettled(self) -> list[str]:
         fits = self.users.plain(self.settings)
         kept, astray = needless.kept(self.term.controller.parts.cache), self.nominations.astray()
-        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept, *astray]
+        left = self.kueue.left()
+        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept, *astray, *left]
 
     def _for_nobody(self) -> list[str]:
         """What is held for what does not exist: slots and quota of workloads beyond their pods, and of pods."""
@@ -511,8 +516,8 @@ class History:
         return [*left, *(f"all jobs are gone, and left is Workload {name}" for name in stored)]
 
     def _check(self) -> None:
-        if self.judge.wrong or self._errors:
-            raise self._broken([*self.judge.wrong, *self._errors])
+        if self.judge.wrong or self.kueue.wrong or self._errors:
+            raise self._broken([*self.judge.wrong, *self.kueue.wrong, *self._errors])
 
     def _broken(self, wrong: list[str]) -> Broken:
         shown = [f"{at:9.3f}  {' '.join(map(str, what))}" for at, what in self.lines[-600:]]
