@@ -19,7 +19,6 @@ from ungater.cache import rules
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
 from ungater.cache.served import BesideKueue
-from ungater.cache.views import View
 from ungater.cycle_requests import CycleRequests
 from ungater.executor.eviction import Eviction, ReclaimRules
 from ungater.executor.executor import Executor
@@ -110,7 +109,7 @@ def assemble(
     clock: Clock,
     *,
     scheduler: SchedulerRules = NEWEST,
-    restart: Callable[[], None] = lambda: None,
+    restart: Callable[[], None],
 ) -> Parts:
     """All parts, joined. Nothing runs yet. ``restart``: has the term end, and another begin."""
     queue, guard = WorkQueue(clock, namespace_of), Guard(clock, metrics.failed)
@@ -119,16 +118,9 @@ def assemble(
     notices = NodeNotices(recorder, metrics, informers.node)
     wake, discovery = requests.request_cycle, informers.discovery
     kueue = StartedByKueue(discovery, clock, queue.add)
-    beside = BesideKueue(kueue.find, lambda: kueue.is_known, restart) if settings.beside_kueue else None
-    # Kueue's quota is no business of ours where its namespaces are not: nobody is held back for it.
-    view = standings.view_of_job if beside is None else None
-    cache = _cache(
-        *(settings, informers, view, beside, notices, clock),
-        requeue=queue.add,
-        wake=wake,
-        guard=guard,
-        scheduler=scheduler,
-    )
+    beside = kueue.beside(restart) if settings.beside_kueue else None
+    about = settings, informers, standings, beside, notices, clock
+    cache = _cache(*about, requeue=queue.add, wake=wake, guard=guard, scheduler=scheduler)
     shared: _Shared = {"requeue": queue.add, "metrics": metrics, "recorder": recorder, "clock": clock}
     writer = WorkloadWriter(client, clock)
     pod_writer = _pod_writer(settings, client, informers, cache, shared)
@@ -196,7 +188,7 @@ def assemble(
 def _cache(  # noqa: PLR0917
     settings: "Settings",
     informers: Informers,
-    view: View | None,
+    standings: KueueStandings,
     beside: BesideKueue | None,
     notices: NodeNotices,
     clock: Clock,
@@ -212,7 +204,8 @@ def _cache(  # noqa: PLR0917
         requeue,
         wake,
         notices=notices,
-        view=view,
+        # Beside Kueue, its quota holds nobody back: its namespaces are not ours.
+        view=standings.view_of_job if beside is None else None,
         beside=beside,
         batch_seconds=settings.ungate_batch_seconds,
         options=TopologyOptions.from_settings(settings),

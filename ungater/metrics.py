@@ -84,9 +84,7 @@ class ControllerMetrics:
             registry=registry,
         )
         self.patches = Counter("topogate_ungate_patches", "Patches that remove a gate.", ["outcome"], registry=registry)
-        self.adopted_pods = Counter(
-            "topogate_adopted_pods", "Pods that Kueue let go and that belong to a Workload here now.", registry=registry
-        )
+        self.adopted_pods = Counter("topogate_adopted_pods", "Pods of Kueue's that were taken over.", registry=registry)
         self.nominations = Counter(
             "topogate_pod_nominations",
             "Writes of status.nominatedNodeName of gated pods, where nominateGatedPods is set.",

@@ -79,6 +79,11 @@ class Process:
             # After the last term: events that it asked for are still sent.
             await self._recorder.close()
 
+    def serve_others(self) -> None:
+        """Other namespaces are to be served: the term ends, as with other settings."""
+        log.info("namespaces are served, or no longer")
+        self._retold.set()
+
     # --- settings --------------------------------------------------------------------------------------------------
 
     def take_settings(self, change: SettingsChange, uid: str) -> None:
@@ -154,7 +159,7 @@ class Process:
         parts = assemble(
             *(self._settings, client, self.metrics, self._recorder, self._clock),
             scheduler=scheduler,
-            restart=self._serve_others,
+            restart=self.serve_others,
         )
         self.controller = Controller(parts, self._recorder, self.metrics, self._clock)
         self.metrics.leader.set(1)
@@ -165,11 +170,6 @@ class Process:
             # Gauges of this term would stand beside those of whoever leads next.
             self.metrics.end_leading()
             self.controller = None
-
-    def _serve_others(self) -> None:
-        """Other namespaces are to be served: the term ends, as with other settings."""
-        log.info("namespaces are served, or no longer")
-        self._retold.set()
 
     @staticmethod
     async def _scheduler(client: Client, known: SchedulerRules) -> SchedulerRules:

@@ -41,12 +41,16 @@ from kube.resources import (
     JOB_SETS,
     JOBS,
     MUTATING_WEBHOOKS,
+    NAMESPACES,
     NODES,
     PODS,
+    ROLE_BINDINGS,
+    ROLES,
     SECRETS,
     VALIDATING_ADMISSION_POLICIES,
     WORKLOADS,
     Resource,
+    resource_of,
 )
 from manifests import render
 from serving.live_settings import CONFIG_MAP, LAST_GOOD
@@ -145,6 +149,72 @@ async def test_the_ungater_touches_no_pod_without_gate_and_mark(pods, ungater, n
         await refused(ungater.patch(PODS, "plain", namespace, **change), "changes and deletes no pod but")
     await refused(ungater.delete(PODS, "plain", namespace), "changes and deletes no pod but")
     await refused(ungater.delete(PODS, "plain", namespace, grace_period=0), "changes and deletes no pod but")
+
+
+async def test_the_ungater_marks_pods_that_kueue_started_where_the_namespace_is_served(ungater, client, namespace):
+    """Beside Kueue; and no pod of a Job without Kueue's label, nor one of another owner, nor more than its marks."""
+    started = f"{KEYS.domain}/podset"
+    # Owners that are there, or the garbage collector takes the pods; and no controller of Jobs that ends them.
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
+    body = {"metadata": {"name": "j"}, "spec": {"managedBy": "example.com/nobody", "template": template}}
+    made = await client.create(JOBS, body, namespace)
+    await client.create(PODS, pod("owner"), namespace)
+    holder = await client.get(PODS, "owner", namespace)
+    job, others = (
+        {
+            "apiVersion": api,
+            "kind": kind,
+            "name": one["metadata"]["name"],
+            "uid": one["metadata"]["uid"],
+            "controller": True,
+        }
+        for api, kind, one in (("batch/v1", "Job", made), ("v1", "Pod", holder))
+    )
+    for name, owner, labels in (("k", job, {started: "main"}), ("j", job, {}), ("r", others, {started: "main"})):
+        await client.create(PODS, pod(name, owners=[owner], labels=labels), namespace)
+    marks = annotate({K.workload: "job-x", K.pod_set: "main", constants.ADMITTED_QUOTA: "{}"})
+    for name in ("k", "j", "r"):
+        await refused(ungater.patch(PODS, name, namespace, **marks), "the ungater changes")
+    await client.patch(NAMESPACES, namespace, body={"metadata": {"labels": {constants.SERVED: "true"}}})
+    for name in ("j", "r"):
+        await refused(ungater.patch(PODS, name, namespace, **marks))
+    await refused(ungater.delete(PODS, "k", namespace), "the ungater changes and deletes no pod but")
+    for change in (
+        annotate({"a": "b"}),
+        label({"a": "b"}),
+        strategic({"spec": {"containers": [{"name": "c", "image": "evil"}]}}),
+    ):
+        await refused(ungater.patch(PODS, "k", namespace, **change))
+    await allowed_soon(lambda: ungater.patch(PODS, "k", namespace, **marks))
+
+
+async def test_who_serves_a_namespace_is_for_those_who_may_patch_all_of_them(users, client, namespace):
+    """A platform may let the administrators of a namespace label it."""
+    rule = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch"]}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "labels", "namespace": namespace}}
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "labels"}
+    await client.create(ROLES, {**role, "kind": "Role", "rules": [rule]})
+    await client.create(ROLE_BINDINGS, {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
+    user = await users("user")
+
+    def labelled(by, **labels):
+        return by.patch(NAMESPACES, namespace, body={"metadata": {"labels": labels}})
+
+    await allowed_soon(lambda: labelled(user, team="a"))
+    beside = replace(OPTIONS, domain="kueue.x-k8s.io", beside=True)
+    policy = [renamed(obj) for obj in render.objects(beside) if obj["metadata"]["name"] == "topogate-served"]
+    for obj in policy:
+        await client.apply(resource_of(obj), obj, field_manager="test")
+    values = map(str, itertools.count())  # what was written once before the policy holds is no change
+    try:
+        await refused_soon(lambda: labelled(user, **{constants.SERVED: next(values)}))
+        await labelled(user, team="b")
+        await labelled(client, **{constants.SERVED: "true"})
+        await refused(labelled(user, **{constants.SERVED: None}), "metadata.labels[topogate.dev/served]")
+    finally:
+        for obj in policy:
+            await client.delete(resource_of(obj), obj["metadata"]["name"])
 
 
 async def test_the_ungater_changes_no_more_of_its_pods_than_it_must(pods, ungater, namespace):

@@ -10,7 +10,7 @@ from support.queued_world import filled
 from support.world import World
 
 from crds.constants import HOSTNAME_LABEL, KUEUE_POD_SET, SERVED
-from crds.kueue_assignment import encode
+from crds.kueue.assignment import encode
 from kube.objects import Namespace, ObjectMeta
 from ungater.cache.served import BesideKueue
 from ungater.jobs.job import owner_of

@@ -11,6 +11,7 @@ from clock import Clock
 from kube import objects
 from kube.informer import Event
 from kube.objects import is_true
+from ungater.cache.served import BesideKueue
 from ungater.kueue.decide import owner_id
 from ungater.model import kueue_objects
 from ungater.model.kueue_objects import KueueWorkload
@@ -40,12 +41,11 @@ class StartedByKueue:
         """What is to be run."""
         return (self._workloads,)
 
-    @property
-    def is_known(self) -> bool:
-        """Whether all of Kueue's Workloads were read, or Kueue is not there."""
-        return self._workloads.is_known
+    def beside(self, restart: Callable[[], None]) -> BesideKueue:
+        """What a cache asks of it. ``restart``: has the term end, and another begin."""
+        return BesideKueue(self.workload_of_job, lambda: self._workloads.is_known, restart)
 
-    def find(self, job: str) -> KueueWorkload | None:
+    def workload_of_job(self, job: str) -> KueueWorkload | None:
         """Kueue's Workload of a job, by the job's id: of several the one that is admitted; None where there is none."""
         found = [one for key in sorted(self._of_job.get(job, ())) if (one := self._workloads.get(key)) is not None]
         admitted = (one for one in found if is_true(one.status.conditions, kueue_objects.ADMITTED))

@@ -178,3 +178,19 @@ class KueueWorkload(Object, frozen=True):
 
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
+
+
+class TakenOver(Struct, frozen=True):
+    """A job that Kueue started and that is held here. ``workload``: the name of Kueue's Workload.
+
+    ``admitted_at``: since when Kueue had it admitted, in seconds since the epoch; None where that is not said.
+    ``executed``: seconds that it had run before.
+    """
+
+    workload: str
+    executed: int = 0
+    admitted_at: float | None = None
+
+    def seconds_run(self, now: float) -> int:
+        """For how many seconds it was admitted by Kueue. ``now``: seconds since the epoch."""
+        return self.executed + (max(0, int(now - self.admitted_at)) if self.admitted_at is not None else 0)

@@ -18,12 +18,12 @@ from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import ADMITTED
 from ungater.model.held_pods import HeldPod
 from ungater.model.job_view import JobView, PodSetView
+from ungater.model.kueue_objects import TakenOver
 from ungater.model.life import Check
 from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_set_slices import RankLayer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.pods_seen import PodsSeen
-from ungater.model.taken_over import TakenOver
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.unscheduled import Unscheduled
 from ungater.model.unstarted import Unstarted

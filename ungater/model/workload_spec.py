@@ -1,6 +1,5 @@
 """The spec of a Workload, as it is made of a job, and whose a Workload is."""
 
-from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -29,6 +28,28 @@ class KueueCopy(msgspec.Struct, frozen=True):
     pod_sets: tuple[dict[str, Any], ...] = ()
     active: bool = True
 
+    def as_unstarted(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A pod set with the template that Kueue keeps of it: the job's has what Kueue added when it started the job.
+
+        Once the job is put back, its template gets what is stored (`ungater.jobs.pod_template.restore`).
+        """
+        before = next((one for one in self.pod_sets if str(one.get("name", "")).lower() == body["name"].lower()), None)
+        template = before.get("template") if before is not None else None
+        if before is None or not isinstance(template, dict):
+            return body
+        now = msgspec.json.decode(body["template"]).get("metadata") or {}
+        meta = dict(template.get("metadata") or {})
+        # Kueue leaves these out of its copy (0.19.2, job_controller.go, cleanLabels), and no Job may lose them.
+        managed = {key: text for key, text in (now.get("labels") or {}).items() if key in _MANAGED_LABELS}
+        if labels := {**(meta.get("labels") or {}), **managed}:
+            meta["labels"] = labels
+        found = {**body, "template": {**template, **({"metadata": meta} if meta else {})}}
+        count = before.get("count")
+        # With fewer pods than it asked for, as only those were admitted: the Workload keeps the full count.
+        if body.get("minCount") and isinstance(count, int) and count > body["count"]:
+            found["count"] = count
+        return found
+
 
 def new_workload(
     owner: JobView, priority: int, held: Admission | None = None, kueue: KueueCopy | None = None
@@ -41,7 +62,7 @@ def new_workload(
     named = {"priorityClassName": owner.workload_class or owner.priority_class or None}
     pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
     if kueue is not None:
-        pod_sets = [_as_unstarted(body, kueue.pod_sets) for body in pod_sets]
+        pod_sets = [kueue.as_unstarted(body) for body in pod_sets]
     spec = {"podSets": pod_sets, **_wishes(owner, priority), **named}
     if kueue is not None and not kueue.active:
         spec["active"] = False
@@ -54,29 +75,6 @@ def new_workload(
         "ownerReferences": _references(owner),
     }
     return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
-
-
-def _as_unstarted(body: dict[str, Any], kueue: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A pod set with the template that Kueue keeps of it: that of the job has what Kueue added when it started it.
-
-    Once the job is put back, its template gets what is stored (`ungater.jobs.pod_template.restore`).
-    """
-    before = next((one for one in kueue if str(one.get("name", "")).lower() == body["name"].lower()), None)
-    template = before.get("template") if before is not None else None
-    if before is None or not isinstance(template, dict):
-        return body
-    now = msgspec.json.decode(body["template"]).get("metadata") or {}
-    meta = dict(template.get("metadata") or {})
-    # Kueue leaves these out of its copy (0.19.2, job_controller.go, cleanLabels), and no Job may lose them.
-    managed = {key: text for key, text in (now.get("labels") or {}).items() if key in _MANAGED_LABELS}
-    if labels := {**(meta.get("labels") or {}), **managed}:
-        meta["labels"] = labels
-    found = {**body, "template": {**template, **({"metadata": meta} if meta else {})}}
-    count = before.get("count")
-    # With fewer pods than it asked for, as only those were admitted: the Workload keeps the full count.
-    if body.get("minCount") and isinstance(count, int) and count > body["count"]:
-        found["count"] = count
-    return found
 
 
 def _references(owner: JobView) -> list[dict[str, Any]]:

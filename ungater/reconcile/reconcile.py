@@ -75,15 +75,14 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
         yield from _left_to_others(entry, told, rules, now, wall)
     elif entry.observed is None:
         yield from _made_again(entry, rules, now)
+    elif entry.unadopted and entry.admission is None and entry.observed.admission is None:
+        yield Dequeue()
+        # A moment after Kueue has resumed a job, its own Workload may not be seen to be admitted yet.
+        if entry.ran_by_kueue or entry.seen_running is None:
+            yield from waits(entry, Reason.NOT_ADOPTED, not_adopted_in_words(entry), now)
+        yield RequeueAfter(UNADOPTED)
     else:
         holds = entry.admission is not None or entry.observed.admission is not None
-        if entry.unadopted and not holds:
-            yield Dequeue()
-            # A moment after Kueue has resumed a job, its own Workload may not be seen to be admitted yet.
-            if entry.ran_by_kueue or entry.seen_running is None:
-                yield from waits(entry, Reason.NOT_ADOPTED, not_adopted_in_words(entry), now)
-            yield RequeueAfter(UNADOPTED)
-            return
         # Only what is stored: a restart before that finds pods that nobody let go here, and takes them over again.
         if entry.adopting and entry.admission is not None and entry.observed.admission is not None:
             pods = [entry.pods[uid] for uid in entry.adopting if uid in entry.pods]

@@ -22,6 +22,7 @@ from support.history.admission import AdmissionPlugins
 from support.history.filters import HiddenFilter
 from support.history.gangs import Gangs
 from support.history.judge import Judge
+from support.history.kueue import KueueJobs
 from support.history.nominations import Nominations
 from support.history.server import (
     HOSTILE,
@@ -86,10 +87,9 @@ class Term:
         clock = history.loop.clock
         client = self.wire.client(clock)
         recorder = EventRecorder(client, "ungater", instance="simulated", clock=clock)
-        self.controller = Controller(
-            assemble(history.settings, client, _metrics, recorder, clock), recorder, _metrics, clock
-        )
         self.died = asyncio.Event()
+        parts = assemble(history.settings, client, _metrics, recorder, clock, restart=self.died.set)
+        self.controller = Controller(parts, recorder, _metrics, clock)
         self.wire.crash = self._crash
         self.tasks = [asyncio.create_task(self.controller.run()), asyncio.create_task(recorder.run())]
         for task in self.tasks:
@@ -112,6 +112,7 @@ class History:
         self.judge = Judge(self.server)
         self.nominations = Nominations(self.server, seed)
         self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed), self.nominations.kept_from)
+        self.kueue = KueueJobs(self.server, self.cluster, seed, self.note)
         self.faults = _faults(self.rng)
         self.settings = Settings(
             ungate_concurrency=4,
@@ -133,6 +134,7 @@ class History:
             move_rest_seconds=5,
             # Dice of its own: histories without it stay what they were.
             fair_use_half_life_seconds=30.0 if random.Random(f"use {seed}").random() < 0.2 else None,
+            beside_kueue=self.kueue.there,
         )
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
         by_use = self.settings.fair_use_half_life_seconds is not None
@@ -159,6 +161,7 @@ class History:
         self.server.judge = lambda key, old, new, who: (
             self._tell(key, old, new, who),
             judged(key, old, new, who),
+            self.kueue.saw(key, old, new, who),
             self.users.saw(key, who),
         )
         try:
@@ -198,6 +201,7 @@ class History:
         self.server.wake = self._wake
         self.users.begin()
         self.plugins.begin()
+        self.kueue.begin()
         self.gangs.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
@@ -418,7 +422,8 @@ class History:
     def _unsettled(self) -> list[str]:
         fits = self.users.plain(self.settings)
         kept, astray = needless.kept(self.term.controller.parts.cache), self.nominations.astray()
-        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept, *astray]
+        left = self.kueue.left()
+        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept, *astray, *left]
 
     def _for_nobody(self) -> list[str]:
         """What is held for what does not exist: slots and quota of workloads beyond their pods, and of pods."""
@@ -514,8 +519,8 @@ class History:
         return [*left, *(f"all jobs are gone, and left is Workload {name}" for name in stored)]
 
     def _check(self) -> None:
-        if self.judge.wrong or self._errors:
-            raise self._broken([*self.judge.wrong, *self._errors])
+        if self.judge.wrong or self.kueue.wrong or self._errors:
+            raise self._broken([*self.judge.wrong, *self.kueue.wrong, *self._errors])
 
     def _broken(self, wrong: list[str]) -> Broken:
         shown = [f"{at:9.3f}  {' '.join(map(str, what))}" for at, what in self.lines[-600:]]

@@ -306,6 +306,8 @@ class Judge:
         )
 
     def _over_quota(self, new: Json, before: Json | None) -> Iterator[str]:
+        if is_adopted(new):
+            return  # what Kueue started runs, whatever others were given by the same quota meanwhile
         queue = admission_of(new).get("clusterQueue", "")
         had = (
             usage_of(before) if before is not None else self._held.pop(name_of(new), 0)
@@ -628,6 +630,12 @@ class Judge:
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
         total = sum(map(nominal_of, others)) - sum(used[each["metadata"]["name"]] for each in others)
         return used[name] + more <= nominal_of(queue) and (not cohort or more <= total)
+
+
+def is_adopted(workload: Json) -> bool:
+    """Whether what it has was taken over from Kueue."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any((one["type"], one["reason"]) == ("QuotaReserved", "Adopted") for one in conditions)
 
 
 def _wanted(job: Json) -> int:

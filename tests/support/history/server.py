@@ -113,6 +113,11 @@ class Server:
         self.commits = 0  # of anything but Events
         self.ours = 0  # commits by the controller that change what somebody gets
 
+    def serve(self, name: str, resource: Resource) -> None:
+        """One more kind, whose plural may be another's too, by this name."""
+        self.served = {**self.served, name: resource}
+        self.history[name], self.forgotten[name] = [], 0
+
     # --- reading -------------------------------------------------------------------------------------------------
 
     def all(self, plural: str) -> Iterator[Json]:
@@ -257,7 +262,7 @@ class Server:
         found = _PATH.match(path)
         if found is None:
             return self._discovered(path)
-        plural, namespace = found["plural"], found["namespace"] or ""
+        plural, namespace = stored_as(found["group"], found["plural"]), found["namespace"] or ""
         if plural == "events":
             return self._event(method, body)
         if plural not in self.served:
@@ -450,8 +455,20 @@ def is_true(status: Json | None, kind: str) -> bool:
 
 
 def plural_of(obj: Json) -> str:
-    """What its kind is called in paths."""
-    return _PLURALS[obj["kind"]]
+    """What its kind is called in paths, or `stored_as` it is."""
+    group, _, _ = obj.get("apiVersion", "").rpartition("/")
+    return stored_as(group, _PLURALS[obj["kind"]])
+
+
+def stored_as(group: str | None, plural: str) -> str:
+    """The name of a kind here: Kueue's Workloads have our plural."""
+    return "kueueworkloads" if (group, plural) == ("kueue.x-k8s.io", "workloads") else plural
+
+
+def kind_at(path: str) -> str:
+    """The kind that a path names."""
+    found = _PATH.match(path)
+    return stored_as(found["group"], found["plural"]) if found is not None else path.rpartition("/")[2]
 
 
 _PLURALS = {resource.kind: resource.plural for resource in SERVED.values()}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from support.history.actors import requests, takes
 from support.history.server import ROLE, Json, gated
 
-from crds.constants import WORKER_INDEX
+from crds.constants import KUEUE_POD_SET, WORKER_INDEX
 
 HOSTNAME = "kubernetes.io/hostname"
 MAIN = "main"  # the pod set of those that have one
@@ -68,10 +68,16 @@ def slice_of(pod: Json, slices: Slices) -> int | None:
         (
             index
             for index, each in enumerate(slices)
-            if each.pod_set == pod_set and all(selector.get(key) == value for key, value in each.labels.items())
+            if each.pod_set == pod_set and all(selector.get(key) == value for key, value in _named(pod, each).items())
         ),
         None,
     )
+
+
+def _named(pod: Json, slots: Slots) -> dict[str, str]:
+    """What the selector of a pod in these slots says: of one that Kueue let go the host alone."""
+    kueue = KUEUE_POD_SET in (pod["metadata"].get("labels") or {}) and "rack" not in pod["spec"].get("nodeSelector", {})
+    return {HOSTNAME: slots.labels[HOSTNAME]} if kueue else slots.labels
 
 
 def beyond_slots(pod: Json, workload: Json | None) -> dict[str, int]:

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import aiohttp
 from multidict import CIMultiDict
-from support.history.server import Refused, Server, encode
+from support.history.server import Refused, Server, encode, kind_at
 
 from clock import Clock
 from kube.client import Client
@@ -185,7 +185,7 @@ class Stream:
 
     def __init__(self, wire: Wire, url: Any) -> None:
         self._wire = wire
-        self._plural = url.path.rpartition("/")[2]
+        self._plural = kind_at(url.path)
         self._version = int(url.query["resourceVersion"])
         self._ends = asyncio.get_running_loop().time() + float(url.query["timeoutSeconds"])
         self.headers: CIMultiDict[str] = CIMultiDict()

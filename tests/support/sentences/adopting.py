@@ -158,6 +158,11 @@ def a_pod_on_a_node_of_another_flavor():
 
 
 @case
+def nodes_that_are_gone():
+    return left_running(lambda world, _job: world.stores["node"].clear())
+
+
+@case
 def an_assignment_of_too_many_domains():
     giant = {"domainCount": 1 << 40, "valuesPerLevel": [{"universal": "n"}], "podCounts": {"universal": 1}}
     return left_running(lambda world, job: given(world, job, topology_assignment=assigned(giant)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crds.kueue_assignment import MOST_DOMAINS, decode, encode
+from crds.kueue.assignment import MOST_DOMAINS, decode, encode
 
 BLOCK, RACK, HOST = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"
 

@@ -65,7 +65,9 @@ def on_node(name, node, version="1"):
 @pytest.fixture
 def controller():
     """One whose informers have listed nodes and many pods."""
-    made = Controller(assemble(Settings(), None, ControllerMetrics(), None, SYSTEM), None, ControllerMetrics(), SYSTEM)
+    made = Controller(
+        assemble(Settings(), None, ControllerMetrics(), None, SYSTEM, restart=print), None, ControllerMetrics(), SYSTEM
+    )
     informers = made.parts.informers
     informers.of(kinds.NODES)._store.update({key(node): node for node in NODES})
     informers.of(kinds.FLAVORS)._store.update({key(FLAVOR): FLAVOR})
@@ -167,7 +169,7 @@ async def test_a_start_that_ends_in_the_middle_leaves_nobody_paused(controller):
 
 def test_of_all_kinds_that_tenants_write_only_so_much_is_kept():
     """Nodes and such are of no namespace; Workloads are written by Topogate, and those of Kueue by Kueue."""
-    informers = assemble(Settings(), None, ControllerMetrics(), None, SYSTEM).informers
+    informers = assemble(Settings(), None, ControllerMetrics(), None, SYSTEM, restart=print).informers
     whole = {str(one.resource) for one in informers.every if one._feed._kept is None}
     assert whole == {str(WORKLOADS)}
     ours = {one._versions[0].group for one in informers.optional if one._read is None}

@@ -36,7 +36,9 @@ async def admitted():
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
-    made = Controller(assemble(Settings(), None, ControllerMetrics(), None, SYSTEM), None, ControllerMetrics(), SYSTEM)
+    made = Controller(
+        assemble(Settings(), None, ControllerMetrics(), None, SYSTEM, restart=print), None, ControllerMetrics(), SYSTEM
+    )
     for kind, name in ((kinds.WORKLOADS, "workload"), (kinds.CLUSTER_QUEUES, "cluster_queue")):
         made.parts.informers.of(kind)._store.update(world.stores[name])
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))

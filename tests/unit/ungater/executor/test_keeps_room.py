@@ -32,7 +32,10 @@ class Turn:
         world.put("pod", self.pod)
         settings = Settings(nominate_gated_pods=nominates)
         self.controller = Controller(
-            assemble(settings, None, ControllerMetrics(), None, SYSTEM), None, ControllerMetrics(), SYSTEM
+            assemble(settings, None, ControllerMetrics(), None, SYSTEM, restart=print),
+            None,
+            ControllerMetrics(),
+            SYSTEM,
         )
         stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
         for _ in self.controller.parts.cache.load(*stores):

@@ -145,7 +145,9 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
 @pytest.fixture
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
-    made = Controller(assemble(Settings(), None, ControllerMetrics(), None, SYSTEM), None, ControllerMetrics(), SYSTEM)
+    made = Controller(
+        assemble(Settings(), None, ControllerMetrics(), None, SYSTEM, restart=print), None, ControllerMetrics(), SYSTEM
+    )
     for _ in made.parts.cache.load((), (), (), (), ()):
         pass
     return made

@@ -24,7 +24,7 @@ class Sweep:
         self.time, self.metrics = 100.0, ControllerMetrics()
         clock = Clock(lambda: self.time, lambda: self.time)
         controller = Controller(
-            assemble(Settings(**settings), None, self.metrics, None, clock), None, self.metrics, clock
+            assemble(Settings(**settings), None, self.metrics, None, clock, restart=print), None, self.metrics, clock
         )
         stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
         for _ in controller.parts.cache.load(*stores):

@@ -53,10 +53,10 @@ def hear(made, old, new):
 def test_the_workload_of_a_job_is_found_and_the_job_looked_at(made):
     one = workload("a")
     hear(made, None, one)
-    assert made.find(JOB) is one
+    assert made.workload_of_job(JOB) is one
     assert made.asked == [JOB]
     hear(made, one, None)
-    assert made.find(JOB) is None
+    assert made.workload_of_job(JOB) is None
     assert made._of_job == {}
 
 
@@ -65,24 +65,24 @@ def test_of_several_the_one_that_is_admitted_counts(made):
     admitted = workload("b", admitted=True)
     for one in (workload("a"), admitted, workload("c")):
         hear(made, None, one)
-    assert made.find(JOB) is admitted
+    assert made.workload_of_job(JOB) is admitted
 
 
 def test_one_that_names_another_owner_since_is_that_ones(made):
     old = workload("a")
     hear(made, None, old)
     hear(made, old, workload("a", "u2"))
-    assert made.find(JOB) is None
-    assert made.find(identity("ns", "u2")).metadata.name == "a"
+    assert made.workload_of_job(JOB) is None
+    assert made.workload_of_job(identity("ns", "u2")).metadata.name == "a"
 
 
 @pytest.mark.parametrize("other", [{"uid": ""}, {"kind": "Pod", "api": "v1"}, {"api": "made.up/v1"}])
 def test_what_is_no_jobs_is_no_jobs(made, other):
     hear(made, None, workload("a", **other))
-    assert made.find(JOB) is None
+    assert made.workload_of_job(JOB) is None
 
 
 def test_before_anything_was_asked_nothing_is_known(made):
     """What is not known of a job of Kueue's must not be taken for not there."""
-    assert not made.is_known
+    assert not made.beside(print).is_known()
     assert [one._versions for one in made.informers()] == [WORKLOADS]

@@ -1,0 +1,1 @@
+"""What Kueue stores, as far as it is read and written here: `crds.kueue.assignment`."""
