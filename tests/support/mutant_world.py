@@ -121,7 +121,7 @@ CACHES = {
             "ZoneRequest.amounts",
             "ZoneRequest.present",
             "ZoneRequest.widths",
-            "Plan.asks",
+            "CountPlan.asks",
         ),
         4096,
     ),
