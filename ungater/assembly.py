@@ -115,12 +115,10 @@ def assemble(
     queue, guard = WorkQueue(clock, namespace_of), Guard(clock, metrics.failed)
     requests, tasks, standings = CycleRequests(), Tasks(), KueueStandings()
     informers = Informers(client, settings.keys, clock, metrics.signal)
-    notices = NodeNotices(recorder, metrics, informers.node)
-    wake, discovery = requests.request_cycle, informers.discovery
-    kueue = StartedByKueue(discovery, clock, queue.add)
+    kueue = StartedByKueue(discovery := informers.discovery, clock, queue.add)
     beside = kueue.beside(restart) if settings.beside_kueue else None
-    about = settings, informers, standings, beside, notices, clock
-    cache = _cache(*about, requeue=queue.add, wake=wake, guard=guard, scheduler=scheduler)
+    about = settings, informers, standings, beside, NodeNotices(recorder, metrics, informers.node), clock
+    cache = _cache(*about, requeue=queue.add, wake=requests.request_cycle, guard=guard, scheduler=scheduler)
     shared: _Shared = {"requeue": queue.add, "metrics": metrics, "recorder": recorder, "clock": clock}
     writer = WorkloadWriter(client, clock)
     pod_writer = _pod_writer(settings, client, informers, cache, shared)

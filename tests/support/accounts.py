@@ -245,7 +245,7 @@ async def as_ungater(client: Client, settings: Settings) -> Client | None:
     connection = client.connection
     if connection.tls is None or settings.domain != DEFAULT_DOMAIN or settings.leader_election:
         return None
-    read = {"device_annotations", "nominate_gated_pods"}  # by what is installed
+    read = {"device_annotations", "nominate_gated_pods", "beside_kueue"}  # by what is installed
     config = yaml.safe_dump(settings.model_dump(mode="json", by_alias=True, include=read))
     if (await _home(client), config) not in _made:
         _made.add((await _make_ungater(client, config), config))
@@ -272,7 +272,8 @@ async def _make_ungater(client: Client, config: str) -> str:
     """The uid of the namespace that all of it is in."""
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
     made = await client.apply(resource_of(home), home, field_manager="test")
-    for obj in render.objects(render.InstallOptions(namespace=HOME, config=config)):
+    kueue = bool(yaml.safe_load(config).get("besideKueue"))  # with the right to read Kueue's Workloads
+    for obj in render.objects(render.InstallOptions(namespace=HOME, config=config, kueue=kueue)):
         if obj["kind"] in WANTED and obj["metadata"]["name"].startswith("topogate-ungater"):
             await client.apply(resource_of(obj), renamed(obj, HOME), field_manager="test")
     return str(made["metadata"]["uid"])

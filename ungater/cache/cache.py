@@ -158,9 +158,8 @@ class Cache:
             core, classes, self.reservations.class_changed, charges.note_outside, self.views.review_grouped
         )
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
-        self.adopted = (
-            AdoptedAdmissions(core, self.admissions, self.reservations, quota, beside) if beside is not None else None
-        )
+        by = self.admissions, self.reservations, quota
+        self.adopted = AdoptedAdmissions(core, *by, beside) if beside is not None else None
         self.doubts = Doubts(clock.monotonic)
         times = life or LifeRules(), missing_pods or MissingPods(), patience
         self.rules = self._context(*times, require_queue=require_queue, nominates=nominates)
