@@ -55,10 +55,13 @@ def test_beside_kueue_webhooks_and_policies_for_tenants_meet_served_namespaces_a
         "job.topogate.dev",
         "jobset.topogate.dev",
         "pod.topogate.dev",
+        "owner.topogate.dev",
     }
     bindings = {name: obj["spec"] for (kind, name), obj in found.items() if kind.endswith("PolicyBinding")}
     narrowed = {name for name, spec in bindings.items() if "matchResources" in spec}
-    assert narrowed == {"topogate-pods", "topogate-hints"}, "what the ungater may do is the same everywhere"
+    assert narrowed == {"topogate-pods", "topogate-hints", "topogate-unread"}, (
+        "what the ungater may do is the same everywhere"
+    )
     assert found.keys() - plain.keys() == {
         ("ValidatingAdmissionPolicy", "topogate-served"),
         ("ValidatingAdmissionPolicyBinding", "topogate-served"),

@@ -29,6 +29,9 @@ class Cluster:
             return {}
         raise NotFound(404, "NotFound", name)
 
+    async def raw(self, method, path, **_):
+        return b'{"resources": [{"name": "mutatingadmissionpolicies"}]}'
+
     async def list(self, resource, namespace=None, *, label_selector="", type=dict, **_):  # noqa: A002
         found = self.found.get(resource, ())
         if label_selector:

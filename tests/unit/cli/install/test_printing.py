@@ -7,7 +7,7 @@ from cli.install import printing
 from manifests import render
 from manifests.render import InstallOptions
 
-LIMIT = 121_000  # bytes: what one still reads through before it is applied, and keeps in a repository
+LIMIT = 129_000  # bytes: what one still reads through before it is applied, and keeps in a repository
 
 
 def printed(objects):
@@ -44,7 +44,7 @@ def test_what_is_read_is_what_was_printed(options):
 
 def test_kinds_are_one_list_and_rights_have_documents_of_their_own():
     documents = list(yaml.safe_load_all(printed(render.objects())))
-    assert [len(one["items"]) for one in documents if one["kind"] == "List"] == [6]
+    assert [len(one["items"]) for one in documents if one["kind"] == "List"] == [7]
     rights = printed(obj for obj in render.objects() if obj["kind"] != "CustomResourceDefinition")
     assert not {"*", "&"} & {line.strip("- ")[0] for line in rights.splitlines() if line.strip("- ")}
 
