@@ -140,9 +140,6 @@ def test_there_are_evictions_by_every_rule():
         assert found[reason] > 3, found
 
 
-@pytest.mark.xfail(
-    strict=True, reason="nothing remembers who evicted whom, and each of the three rules is right by itself"
-)
 def test_three_rules_do_not_make_a_circle():
     """One borrows and evicts who is less important; the owner takes that back; its own queue prefers who is older."""
     queues = make_queues(
