@@ -24,10 +24,10 @@ from cli.cluster.installed import in_use
 from cli.cluster.leader import absence
 from cli.cluster.simulated_nodes import WEBHOOK_URL, all_simulated, install_command
 from cli.doctor.findings import Finding, error, unknown, warning
-from cli.doctor.trial import FINE, TrialResult, try_webhook
+from cli.doctor.trial import FINE, TRIED_IN, TrialResult, try_webhook
 from cli.install.steps import Json, is_served, read
 from cli.output import some
-from crds.constants import NAMESPACE
+from crds.constants import NAMESPACE, SERVED
 from crds.settings import CONFIG_MAP, Settings, unread_keys
 from kube import resources
 from kube.client import Client
@@ -143,6 +143,7 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
         metrics_authentication=await _is_there(client, found, resources.CLUSTER_ROLES, render.METRICS, ""),
         default_queue=found.defaults,
         default_hint=not found.defaults,
+        beside=found.settings.beside_kueue,
     )
     found.agent = options.agent
     for obj in render.objects(options):
@@ -159,7 +160,14 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
     found.secret = await _read(client, found, resources.SECRETS, found.settings.webhook_secret, namespace)
     if f"{resources.MUTATING_WEBHOOKS.kind} {render.WEBHOOK_CONFIGURATION}" not in found.missing:
         # Without the configuration nothing is called, and the missing object is reported already.
-        found.trial = await try_webhook(client, found.settings.domain)
+        homes = [TRIED_IN]
+        if options.beside:
+            # Elsewhere than in these the webhook is not called; where there are none, nobody needs it yet.
+            with suppress(Forbidden):
+                labelled = await client.list(resources.NAMESPACES, label_selector=f"{SERVED}=true")
+                homes = sorted(one["metadata"]["name"] for one in labelled)
+        for home in homes[:1]:
+            found.trial = await try_webhook(client, found.settings.domain, home)
     return found
 
 

@@ -7,7 +7,7 @@ from kube.client import Client
 from kube.errors import ApiError, KubeError, ServerError
 from kube.resources import JOBS
 
-NAMESPACE, NAME = "default", "topogate-doctor"
+TRIED_IN, NAME = "default", "topogate-doctor"
 OURS = "job.topogate.dev"
 
 
@@ -21,8 +21,8 @@ class TrialResult(NamedTuple):
 FINE = TrialResult()
 
 
-async def try_webhook(client: Client, domain: str) -> TrialResult:
-    """Create a Job, in a dry run."""
+async def try_webhook(client: Client, domain: str, namespace: str) -> TrialResult:
+    """Create a Job in a namespace, in a dry run."""
     keys = Keys(domain)
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1m"}}}
     job = {
@@ -32,7 +32,7 @@ async def try_webhook(client: Client, domain: str) -> TrialResult:
         "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
     }
     try:
-        made = await client.create(JOBS, job, NAMESPACE, dry_run=True)
+        made = await client.create(JOBS, job, namespace, dry_run=True)
     except ServerError as error:
         return TrialResult(wrong=f"a Job with a request is refused: {error}")
     except ApiError as error:
@@ -44,4 +44,4 @@ async def try_webhook(client: Client, domain: str) -> TrialResult:
     gates = made["spec"]["template"]["spec"].get("schedulingGates") or ()
     if any(gate["name"] == keys.gate for gate in gates):
         return FINE
-    return TrialResult(wrong=f"a Job with a request in namespace {NAMESPACE} gets no gate, so its pods are refused")
+    return TrialResult(wrong=f"a Job with a request in namespace {namespace} gets no gate, so its pods are refused")

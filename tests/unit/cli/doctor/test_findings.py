@@ -545,7 +545,7 @@ DENIED = 'admission webhook "job.topogate.dev" denied the request: in this clust
     ],
 )
 async def test_a_job_is_tried_in_a_dry_run_and_the_answer_tells_whether_the_webhook_works(answer, verdict):
-    found = await try_webhook(Refusing(answer), "kueue.x-k8s.io")
+    found = await try_webhook(Refusing(answer), "kueue.x-k8s.io", "default")
     assert [name for name, text in found._asdict().items() if text] == [verdict] * bool(verdict)
 
 
