@@ -16,6 +16,7 @@ from queueing.model import (
     Rules,
     Within,
 )
+from queueing.queues.eviction_order import EvictionOrder
 
 NIC = "example.com/nic"
 TAKES_ALL = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY, borrowing=True)
@@ -83,3 +84,13 @@ def test_a_ring_has_another_turn_when_one_of_it_wishes_for_something_else():
     found = turns(state, queues)
     assert found[0] == ("other", "high")
     assert [name for name in made if queues.entries[name].grant] == ["high"]
+
+
+def test_nothing_is_kept_of_workloads_that_are_gone():
+    order = EvictionOrder()
+    order.record_evictions("a", ["b", "c"])
+    order.record_evictions("b", ["c"])
+    order.record_evictions("c", ["c"])  # one that grows and gives up a part of itself
+    assert order.takers_before("c") == {"a", "b"}
+    assert [order.forget_workload(key) for key in ("b", "d", "a", "c")] == [True, False, True, False]
+    assert order == EvictionOrder()
