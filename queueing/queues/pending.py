@@ -165,6 +165,9 @@ class PendingQueue:
         if not group.members:
             self.groups.pop(group.key, None)
             self._rotation.leave_party(group)
+            # LocalQueues come and go, and each may have had its heap.
+            if group.part in self._ready and group.part != ANY_PART and self._first_of(group.part) is None:
+                del self._ready[group.part]
         elif not group.inadmissible:
             self._push(group)
 
