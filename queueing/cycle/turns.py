@@ -70,9 +70,12 @@ class WaitingRanks:
 
     def competes_in_tree(self, one: str, other: str) -> bool:
         """Whether shares are to be compared at several levels between two queues."""
-        tree = self.queues.quotas.tree
-        nodes = tree.queues[one], tree.queues[other]
-        return self.queues.rules.fair and nodes[0].root is nodes[1].root and tree.is_nested(nodes[0])
+        quotas = self.queues.quotas
+        # Who grows may be in a queue that was deleted: without a cohort, and unknown to the tree once it uses nothing.
+        if not (self.queues.rules.fair and quotas.shares(one) and quotas.shares(other)):
+            return False
+        nodes = quotas.tree.queues[one], quotas.tree.queues[other]
+        return nodes[0].root is nodes[1].root and quotas.tree.is_nested(nodes[0])
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: that of the first behind it that borrows less high up, if any."""
