@@ -168,7 +168,8 @@ class Queues:
     def _mark_queue_changed(self, queue: str, concerned: frozenset[str]) -> None:
         self.changes += 1
         self._wake_lines({queue, *concerned})
-        self._reroute(lambda entry: self.config.cluster_queue(entry.workload) == queue)
+        # One whose LocalQueue leads elsewhere by now holds quota here all the same, and goes where this is drained.
+        self._reroute(lambda entry: queue in {entry.queue, self.config.cluster_queue(entry.workload)})
 
     def _mark_tree_changed(self, concerned: frozenset[str]) -> None:
         """These queues may use more or less than before; what they offer, and who waits where, is as it was."""
