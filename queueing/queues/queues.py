@@ -324,8 +324,10 @@ class Queues:
 
     def _forget_evictions(self, key: str) -> None:
         # Any of those who left others alone may have done so because of a ring through this one.
+        growing = [one for one in self.growing if self.eviction_order.was_evicted(one)]
         if self.eviction_order.forget_workload(key):
             self.pending.move_events_to_active([RING_OPENED])
+            self.growing.update({one: (self.growing[one][0], ()) for one in growing})
 
     def bind(self, pod: str, workload: str) -> None:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""
