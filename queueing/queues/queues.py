@@ -176,7 +176,7 @@ class Queues:
         self._wake_lines(concerned)
         # Those who want more pods are in no line: they compare these counters.
         for pool in {self.quotas.pool(name) for name in concerned}:
-            self.pending.pools[pool] = self.pending.pools.get(pool, 0) + 1
+            self.pending.pool_changed(pool)
 
     def _wake_lines(self, queues: Collection[str]) -> None:
         # In the order of all lines, so that equal histories wake in equal order.
