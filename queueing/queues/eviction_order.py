@@ -45,6 +45,10 @@ class EvictionOrder(msgspec.Struct):
                     del table[one]
         return bool(takers or victims)
 
+    def was_evicted(self, key: str) -> bool:
+        """Whether somebody who is still there had it evicted."""
+        return bool(self._takers.get(key))
+
     def takers_before(self, key: str) -> set[str]:
         """Those for whom it was evicted, and those for whom these were, and so on."""
         found: set[str] = set()
