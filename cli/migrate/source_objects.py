@@ -39,6 +39,8 @@ def read_files(paths: Sequence[str]) -> KueueObjectsRead:
     """
     found: list[FoundObject] = []
     rows: list[Row] = []
+    if [*paths].count("-") > 1:
+        raise Failure("-f - is given twice, and stdin can be read once")
     for path in paths:
         if path == "-" or not Path(path).is_dir():
             found.extend(objects_in(path))
