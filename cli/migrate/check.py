@@ -49,8 +49,8 @@ async def read_view(client: Client, namespace: str, kueue_namespace: str) -> Ser
         settings = in_use(config, namespace).settings
         domain, beside = settings.domain, settings.beside_kueue
     if beside:
-        found, _ = await read_configuration(client, kueue_namespace)
-        left_out = any(leaves_served_out(one.body) for one in found)
+        configurations, _ = await read_configuration(client, kueue_namespace)
+        left_out = any(leaves_served_out(one.body) for one in configurations)
     deployment = await read(client, resources.DEPLOYMENTS, DEPLOYMENT, kueue_namespace)
     kueues = {one.kind: one for one in await list_resources(client)}
     named: list[list[Key]] = []
