@@ -262,6 +262,7 @@ def _uses(reading: QueueReading, name: str, standing: Standing) -> Iterator[Quot
 def _waiting(reading: QueueReading, name: str, only: set[tuple[str, str]] | None) -> Iterator[WaitingWorkload]:
     """Who is nominated, then the line in its order, then who is in none."""
     entries = reading.queues.entries
+    # Once for all: the order of a line is made anew each time that it is asked for.
     places = {key: place for place, key in enumerate(reading.queues.waiting(name), 1)}
     here = [
         # False sorts first: the ones that only wait for their victims stand before the line.
@@ -272,7 +273,7 @@ def _waiting(reading: QueueReading, name: str, only: set[tuple[str, str]] | None
     for *_, key in sorted(here):
         workload = entries[key].workload
         if only is None or (workload.namespace, workload.queue) in only:
-            yield waiting_of(reading, key, places.get(key))
+            yield waiting_of(reading, key, places.get(key), next(iter(places), key))
 
 
 def _led_to(reading: QueueReading, key: str) -> str:
@@ -282,8 +283,8 @@ def _led_to(reading: QueueReading, key: str) -> str:
     return entry.queue or (local.cluster_queue if local is not None else "")
 
 
-def waiting_of(reading: QueueReading, key: str, position: int | None) -> WaitingWorkload:
-    """One workload that waits, with why."""
+def waiting_of(reading: QueueReading, key: str, position: int | None, first: str) -> WaitingWorkload:
+    """One workload that waits, with why; ``first``: the next one of its line."""
     workload = reading.workloads[key]
     reason, message = why(reading, key)
     wants = live_queues.requests(workload)
@@ -298,7 +299,9 @@ def waiting_of(reading: QueueReading, key: str, position: int | None) -> Waiting
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,
         message=message,
-        short="; ".join(filter(None, (_summarize_reason(reading, key, reason, message), behind_lighter(reading, key)))),
+        short="; ".join(
+            filter(None, (_summarize_reason(reading, key, reason, message), behind_lighter(reading, key, first)))
+        ),
         victims=tuple(f"{one.namespace}/{one.name}" for one in nomination.victims) if nomination is not None else (),
     )
 
@@ -314,10 +317,14 @@ def _summarize_reason(reading: QueueReading, key: str, reason: str, message: str
     return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
 
 
-def behind_lighter(reading: QueueReading, key: str) -> str:
-    """Whose workload goes before one that waits because its LocalQueue used less over time; "": nobody's."""
+def behind_lighter(reading: QueueReading, key: str, first: str) -> str:
+    """Whose workload goes before one that waits because its LocalQueue used less over time; "": nobody's.
+
+    ``first``: the next one of its line.
+    """
     queues, entry = reading.queues, reading.queues.entries[key]
-    first = next(iter(queues.waiting(entry.queue)), key) if goes_by_use(reading, entry.queue) else key
+    if not goes_by_use(reading, entry.queue):
+        return ""
     ours, theirs = entry.workload.part, queues.entries[first].workload.part
     score, lighter = queues.use.score_of(ours), queues.use.score_of(theirs)
     if entry.group is None or theirs == ours or lighter >= score:
