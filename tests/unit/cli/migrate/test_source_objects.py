@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import sys
 
 import msgspec
@@ -52,6 +53,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_elsewhere(write, tm
     outside = write("outside.yaml", of_kueue("ClusterQueue", "outside"))
     (tmp_path / "home" / "link.yaml").symlink_to(outside)
     (tmp_path / "home" / "circle").symlink_to(tmp_path / "home")
+    os.mkfifo(tmp_path / "home" / "pipe.yaml")
     assert titles(read_files([str(tmp_path / "home")])) == ["ClusterQueue q", "LocalQueue team/l"]
 
 
