@@ -1,10 +1,11 @@
 """How every command speaks: tables for people, JSON and YAML for programs, errors in one line, progress on stderr."""
 
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
@@ -62,16 +63,37 @@ def stderr() -> "Console":
 def emit(data: Any, fmt: OutputFormat, *, table: "RenderableType | None" = None) -> None:
     """Print ``data`` as JSON or YAML, or the ``table`` made of it."""
     import msgspec
-    import yaml
 
     # Once for both formats, so that YAML has exactly the fields of JSON.
     plain = msgspec.to_builtins(data)
     if fmt is OutputFormat.JSON:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n")
     elif fmt is OutputFormat.YAML or table is None:
-        yaml.safe_dump(plain, sys.stdout, sort_keys=False)
+        write_yaml([plain], sys.stdout)
     else:
         stdout().print(table)
+
+
+def write_yaml(documents: Iterable[Any], stream: TextIO) -> None:
+    """Write documents so that kubectl reads what Python does.
+
+    kubectl (sigs.k8s.io/yaml) takes more for numbers and truth values than PyYAML, which leaves these without quotes:
+    a label ``1e3`` or ``y`` would be no text there, and the object refused.
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = "'" if _MORE_THAN_TEXT.fullmatch(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent_text)
+    yaml.dump_all(documents, stream, Dumper=Dumper, sort_keys=False)
+
+
+_MORE_THAN_TEXT: Final = re.compile(r"[yYnN]|[-+]?\.?[0-9][0-9A-Fa-f_xXo.+-]*")
 
 
 def plain_table(*heads: str, **options: Any) -> "Table":

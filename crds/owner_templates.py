@@ -9,6 +9,7 @@ hands them to the JobSet that it makes.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from crds.constants import Keys
@@ -109,6 +110,11 @@ def places_in(body: Json, place: Place) -> Iterator[tuple[str, Json]]:
         if one is None:
             return
         yield one
+
+
+def has_more_places(body: Json, place: Place) -> bool:
+    """Whether an object has more of such places than are looked at."""
+    return next(islice(_walk(body, place.path, ""), MOST_PLACES, None), None) is not None
 
 
 def _walk(at: object, path: tuple[str, ...], pointer: str) -> Iterator[tuple[str, Json]]:

@@ -75,7 +75,7 @@ def _key_rows() -> Iterator[str]:
     yield _row(
         index,
         "label on a pod of a group",
-        "the rank of the pod, from 0; if absent, the label that its controller sets counts",
+        "the rank of the pod, from 0, unless its controller sets a label with one",
     )
     yield _row(
         f"`{keys.gate}`", "scheduling gate, written", "keeps the pod from being scheduled until its place is known"

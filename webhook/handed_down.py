@@ -15,6 +15,7 @@ Rules
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -22,7 +23,9 @@ import msgspec
 from crds.constants import Keys
 from crds.levels import with_label_keys
 from crds.owner_templates import (
+    ANY,
     MANAGER,
+    MOST_PLACES,
     OURS,
     OWNERS,
     Json,
@@ -31,6 +34,7 @@ from crds.owner_templates import (
     annotations_for_pods,
     dotted_path,
     escape_key,
+    has_more_places,
     labels_for_pods,
     places_in,
 )
@@ -259,6 +263,12 @@ class _Handing:
 
     def _problems(self, ours: Sequence[_Pods]) -> Iterator[Problem]:
         keys, annotations = self._keys, self._said.annotations
+        for place in self._kind.places if ours else ():
+            # Pods of the others would run outside of the queue, and nobody would hear of it.
+            if has_more_places(self._owner, place):
+                path = ".".join(takewhile(lambda step: step != ANY, place.path))
+                text = f"must have at most {MOST_PLACES} templates where a queue or a topology is asked for"
+                yield Problem(INVALID, f"{path}: Too many: {text}")
         for one in ours if annotations else ():
             named = self._as_pod(one)
             try:

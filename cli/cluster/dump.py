@@ -133,6 +133,7 @@ class FoundObject(msgspec.Struct, frozen=True):
 
 
 _KEYS: Final = frozenset({"str", "bool", "int", "float", "merge", "value"})  # tags of YAML that a key may have
+_REPEATED: Final = 1_000_000  # values to which aliases may bring a document that says less itself
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -141,6 +142,17 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     An unquoted ``on``, ``off``, ``yes`` or ``no`` is a truth value in YAML 1.1: as a key, kubectl reads it as ``true``
     or ``false`` (sigs.k8s.io/yaml 1.6).
     """
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self._may_repeat = b"&" in stream and b"*" in stream
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """One document. Raises yaml.MarkedYAMLError where aliases have it contain itself, or come to too much."""
+        # Merge keys copy what they name, so this comes before anything is made of it. Most files have no alias.
+        if self._may_repeat and not is_bounded(node):
+            raise yaml.MarkedYAMLError(None, None, "aliases (*name) repeat too much", node.start_mark)
+        return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         """A mapping with its keys as text. Raises yaml.MarkedYAMLError for a key that kubectl takes for none."""
@@ -158,6 +170,36 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, expression) for tag, expression in found if tag != "tag:yaml.org,2002:timestamp"]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+def is_bounded(document: yaml.Node) -> bool:
+    """Whether a document ends, and is of a size in proportion to its text, with what each alias names written out."""
+    sizes: dict[int, int] = {}
+    above: set[int] = set()
+    # Without recursion: a file is nested as deep as its author likes. Each node with parts is met twice.
+    stack = [document]
+    while stack:
+        node = stack[-1]
+        parts = _parts_of(node)
+        if id(node) in sizes:
+            stack.pop()
+        elif id(node) in above or not parts:
+            stack.pop()
+            above.discard(id(node))
+            sizes[id(node)] = 1 + sum(sizes[id(part)] for part in parts)
+        else:
+            above.add(id(node))
+            missing = [part for part in parts if id(part) not in sizes]
+            if any(id(part) in above for part in missing):
+                return False
+            stack.extend(missing)
+    return sizes[id(document)] <= max(_REPEATED, 10 * len(sizes))
+
+
+def _parts_of(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def read(files: Sequence[str]) -> Dump:

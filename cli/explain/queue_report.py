@@ -188,7 +188,7 @@ def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
     score, part = reading.queues.use.score_of(entry.workload.part), entry.workload.part
     used = "has weight 0, so it comes last" if isinf(score) else f"has the score {score:.1f} for what it used over time"
     yield f"LocalQueue {part} {used}"
-    if lighter := behind_lighter(reading, key):
+    if lighter := behind_lighter(reading, key, next(iter(reading.queues.waiting(entry.queue)), key)):
         yield f"It waits {lighter}"
 
 

@@ -9,12 +9,13 @@ from rich.text import Text
 from cli.cluster.installed import in_use
 from cli.install.installation import is_called
 from cli.install.steps import read
+from cli.migrate.convert_settings import leaves_served_out
 from cli.migrate.judge_workloads import KEYS
 from cli.migrate.leaves import list_leaves
 from cli.migrate.migration import migrate_objects
 from cli.migrate.nobody import Key, NobodyFinding, ServingView, find_unserved, read_queued
 from cli.migrate.rows import Json
-from cli.migrate.source_objects import DEPLOYMENT, list_resources, read_cluster
+from cli.migrate.source_objects import DEPLOYMENT, list_resources, read_cluster, read_configuration
 from cli.output import counted, some
 from crds.constants import MIGRATED_FROM
 from crds.owner_templates import OWNERS
@@ -42,10 +43,14 @@ async def check_cluster(client: Client, namespace: str, kueue_namespace: str) ->
 
 async def read_view(client: Client, namespace: str, kueue_namespace: str) -> ServingView:
     """What decides who serves a job."""
-    domain = ""
+    domain, beside, left_out = "", False, False
     config = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, namespace)
     if config is not None and await is_called(client):
-        domain = in_use(config, namespace).settings.domain
+        settings = in_use(config, namespace).settings
+        domain, beside = settings.domain, settings.beside_kueue
+    if beside:
+        configurations, _ = await read_configuration(client, kueue_namespace)
+        left_out = any(leaves_served_out(one.body) for one in configurations)
     deployment = await read(client, resources.DEPLOYMENTS, DEPLOYMENT, kueue_namespace)
     kueues = {one.kind: one for one in await list_resources(client)}
     named: list[list[Key]] = []
@@ -64,6 +69,8 @@ async def read_view(client: Client, namespace: str, kueue_namespace: str) -> Ser
         kueue_runs=bool(((deployment or {}).get("status") or {}).get("availableReplicas")),
         kueue_queues=frozenset(named[0]),
         classes=frozenset([*(name for _, name in named[1]), *(one.metadata.name for one in ours)]),
+        beside=beside,
+        left_out=left_out,
     )
 
 

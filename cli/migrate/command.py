@@ -15,7 +15,7 @@ from cli.migrate.rendering import render_report
 from cli.migrate.rows import MigrationReport
 from cli.migrate.source_objects import NAMESPACE as KUEUE_NAMESPACE
 from cli.migrate.source_objects import read_cluster, read_files
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout, write_yaml
 from crds.constants import NAMESPACE
 from kube.client import Client
 
@@ -120,7 +120,7 @@ def print_report(report: MigrationReport, output: OutputFormat) -> None:
     if output is OutputFormat.TABLE:
         stdout().print(render_report(report))
         return
-    yaml.safe_dump_all(report.objects, sys.stdout, sort_keys=False)
+    write_yaml(report.objects, sys.stdout)
     if report.settings:
         text = yaml.safe_dump(report.settings, sort_keys=False)
         comment = "".join(f"#   {line}\n" for line in text.splitlines())

@@ -24,7 +24,9 @@ def controller_of(scene: Scene, name: str) -> str:
 
 def judge_check_name(leaf: Leaf, scene: Scene) -> FieldVerdict:
     """A check of a ClusterQueue. One that nobody answers would have its jobs wait for ever; without it, more runs."""
-    name = str(leaf.value)
+    if not isinstance(leaf.value, str):
+        return refused(f"expected the name of a check, found {str(leaf.value)[:60]!r}", "correct it", grave=True)
+    name = leaf.value
     controller = controller_of(scene, name)
     if controller == CONTROLLER:
         return _DECIDED
@@ -42,7 +44,6 @@ def judge_check_rest(leaf: Leaf, scene: Scene) -> FieldVerdict:
     """Flavors of a check: as the check itself."""
     *_, number, _field, _at = leaf.path
     rules = scene.body["spec"]["admissionChecksStrategy"]["admissionChecks"]
-    # A rule without a name is refused by our API; here it is a check that is not there.
     name = rules[number].get("name") if isinstance(number, int) else None
     return judge_check_name(Leaf(leaf.path, name), scene)
 

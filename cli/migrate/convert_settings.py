@@ -11,6 +11,7 @@ from cli.migrate.durations import seconds_of
 from cli.migrate.feature_gates import NO_TIMEOUT, judge_gate
 from cli.migrate.leaves import FieldTable, Leaf, Rule, list_leaves
 from cli.migrate.rows import TAKEN, FieldVerdict, Json, Row, changed, left, refused
+from crds.constants import SERVED
 from crds.settings import Settings, SettingsError, from_mapping
 
 KIND: Final = "Configuration"
@@ -141,17 +142,35 @@ def judge_unnamed(leaf: Leaf, _scene: ConfigScene) -> FieldVerdict:
     )
 
 
-def judge_selector(_leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
+def judge_selector(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
     """The namespaces in which jobs are managed."""
     namespace = scene.body.get("namespace") or "kueue-system"
     values = ["kube-system", namespace]
     default = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values}
-    if scene.body.get("managedJobsNamespaceSelector") == {"matchExpressions": [default]}:
-        return left("it is Kueue's default")
+    others = [one for one in _required_of(scene.body) if one != _NOT_SERVED]
+    # Requirements are judged together: each of them alone says something else.
+    if leaf.path[1:2] == ("matchExpressions",) and others in ([default], []):
+        beside = leaves_served_out(scene.body)
+        return left("it leaves out the namespaces that Topogate serves" if beside else "it is Kueue's default")
     return refused(
         "which namespaces may use a queue is said by the queue",
         "put the requirements into spec.namespaceSelector of each ClusterQueue",
     )
+
+
+_NOT_SERVED: Final = {"key": SERVED, "operator": "DoesNotExist"}
+
+
+def _required_of(configuration: Json) -> list[Any]:
+    """What Kueue requires of the labels of a namespace."""
+    selector = configuration.get("managedJobsNamespaceSelector")
+    found = selector.get("matchExpressions") if isinstance(selector, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def leaves_served_out(configuration: Json) -> bool:
+    """Whether Kueue leaves out namespaces that Topogate serves beside it."""
+    return _NOT_SERVED in _required_of(configuration)
 
 
 def judge_strategy(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:

@@ -7,7 +7,7 @@ from cli.cluster.dump import FoundObject
 from cli.migrate.conversion import make_row
 from cli.migrate.leaves import Leaf, list_leaves
 from cli.migrate.rows import FieldVerdict, Row, left, refused
-from crds.constants import Keys
+from crds.constants import POD_GROUP_INDEX, Keys
 from crds.owner_templates import OWNERS
 from ungater.model.kueue_objects import GROUP
 
@@ -63,6 +63,11 @@ TOLD: Final[Mapping[str, tuple[str, str]]] = {
         ),
     }.items()
 }
+# pkg/constants and pkg/controller/jobs/pod/constants of 0.19.2: pods of a live cluster have them, and keep them.
+_WRITTEN: Final = frozenset(
+    f"{GROUP}/{name}"
+    for name in ("managed", "workload", "cluster-queue-name", "local-queue-name", "pod-suspending-parent")
+)
 _ELSEWHERE: Final = ("multikueue", "provreq.")
 
 
@@ -110,11 +115,11 @@ def is_key(leaf: Leaf) -> bool:
 def judge_key(leaf: Leaf) -> FieldVerdict:
     """What becomes of one label or annotation."""
     key = str(leaf.path[-1])
-    if key == KEYS.pod_group and leaf.path[-2] == "annotations":
-        return refused("as an annotation it is not read", f"write it as a label: {key}")
     # Before the table: a key that is read by now needs no word.
-    if key in KEYS.read:
+    if key in KEYS.read or key == f"{KEYS.domain}/{POD_GROUP_INDEX}":
         return FieldVerdict("taken")
+    if key in _WRITTEN:
+        return left("Kueue wrote it itself: who served the object")
     if key in TOLD:
         return refused(*TOLD[key])
     if any(word in key for word in _ELSEWHERE):

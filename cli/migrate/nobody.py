@@ -10,6 +10,7 @@ from cli.migrate.judge_workloads import KEYS, is_key, judge_key
 from cli.migrate.leaves import list_leaves
 from cli.migrate.rows import Json
 from cli.output import some
+from crds.constants import SERVED
 from kube import queues
 from queueing.model import serves
 
@@ -27,7 +28,8 @@ class NobodyFinding(msgspec.Struct, frozen=True):
 class ServingView(msgspec.Struct, frozen=True):
     """Who serves what. ``domain``: that of Topogate's keys, "" where it is not installed.
 
-    ``namespaces``: their labels; ``classes``: names of WorkloadPriorityClasses of either group.
+    ``namespaces``: their labels; ``classes``: names of WorkloadPriorityClasses of either group; ``beside``: Topogate
+    serves namespaces with the label `SERVED` alone; ``left_out``: Kueue says that it leaves these out.
     """
 
     domain: str
@@ -37,6 +39,8 @@ class ServingView(msgspec.Struct, frozen=True):
     kueue_runs: bool
     kueue_queues: Collection[Key]
     classes: Collection[str]
+    beside: bool = False
+    left_out: bool = False
 
     @property
     def ours_reads(self) -> bool:
@@ -108,11 +112,13 @@ def judge_queued(view: ServingView, one: QueuedObject) -> Iterator[tuple[str, st
     """(what is wrong, what to do) of one object."""
     # Kueue looks at no job while it does not run, whatever its queues say.
     by_kueue = view.kueue_runs and (one.namespace, one.queue) in view.kueue_queues
+    if view.beside and view.left_out and SERVED in view.namespaces.get(one.namespace, {}):
+        by_kueue = False
     why, mend = find_refusal(view, one)
     if by_kueue and not why:
         yield (
             f"both Kueue and Topogate have the queue {one.queue}, and each would start the job",
-            "scale Kueue's Deployment to 0, or install Topogate with `--domain topogate.dev` beside it",
+            _APART,
         )
     elif why and not by_kueue:
         yield f"nobody queues it: {why}", mend
@@ -134,6 +140,9 @@ def find_refusal(view: ServingView, one: QueuedObject) -> tuple[str, str]:
     if not view.ours_reads:
         mend = f"start Kueue, or remove it with its CRDs and install Topogate with `--domain {KEYS.domain}`"
         return f"Kueue does not, and Topogate reads the label {view.domain}/queue-name here", mend
+    if view.beside and view.namespaces.get(one.namespace, {}).get(SERVED) != "true":
+        mend = f"`kubectl label namespace {one.namespace} {SERVED}=true --overwrite`, or have Kueue serve it"
+        return f"Topogate serves namespaces with the label {SERVED}=true alone, and {one.namespace} lacks it", mend
     local = view.local_queues.get((one.namespace, one.queue))
     if local is None:
         return f"namespace {one.namespace} has no LocalQueue {one.queue}", _APPLY
@@ -143,6 +152,10 @@ def find_refusal(view: ServingView, one: QueuedObject) -> tuple[str, str]:
     return find_unselected(queue, one.namespace, view.namespaces.get(one.namespace, {}))
 
 
+_APART: Final = (
+    "scale Kueue's Deployment to 0, or have each of them serve namespaces of its own (docs/move-from-kueue.md, Move "
+    "while Kueue runs)"
+)
 _APPLY: Final = "`topogate migrate kueue --apply` makes it of Kueue's; else create it"
 
 

@@ -124,6 +124,9 @@ def is_quantity(node: Schema, value: Any) -> bool:
     """Whether our API takes a value as a quantity."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return False
+    # In JSON a number beyond that is a fraction to the API server.
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        return False
     text = str(value)
     if len(text) > node.get("maxLength", len(text)) or not re.fullmatch(node.get("pattern", ".*"), text):
         return False

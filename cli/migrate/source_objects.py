@@ -39,6 +39,8 @@ def read_files(paths: Sequence[str]) -> KueueObjectsRead:
     """
     found: list[FoundObject] = []
     rows: list[Row] = []
+    if [*paths].count("-") > 1:
+        raise Failure("-f - is given twice, and stdin can be read once")
     for path in paths:
         if path == "-" or not Path(path).is_dir():
             found.extend(objects_in(path))
@@ -68,7 +70,10 @@ def list_files(folder: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             file = Path(where) / name
-            if not name.startswith(".") and file.suffix in _SUFFIXES and file.resolve().is_relative_to(home):
+            if name.startswith(".") or file.suffix not in _SUFFIXES:
+                continue
+            # A pipe would have the command wait for somebody who writes into it.
+            if file.is_file() and file.resolve().is_relative_to(home):
                 yield str(file)
 
 

@@ -1,6 +1,7 @@
 """Who waits where, in which place, for what; and how much of each quota is used: `QueuesReport`."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from math import isinf
 
 import msgspec
@@ -17,7 +18,7 @@ from engine.results import Refusal
 from kube.objects import condition
 from queueing.explain import explain
 from queueing.model import LocalQueue
-from queueing.queues.entry import Phase
+from queueing.queues.entry import Entry, Phase
 from queueing.queues.queues import Queues
 from queueing.status import Standing, Standings, standings
 
@@ -145,7 +146,8 @@ def report(reading: QueueReading, namespace: str | None = None, name: str | None
         raise Failure(lost.get((namespace or "", name or "")) or text)
     if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
-    views = tuple(_view(reading, one, found, only) for one, only in shown.items())
+    entries = _entries_by_queue(reading)
+    views = tuple(_view(reading, one, found, only, entries.get(one, ())) for one, only in shown.items())
     held = (reading.workloads[key] for key in reading.inactive)
     inactive = sorted(
         f"{one.metadata.namespace}/{owner_name(one).partition('/')[2]}"
@@ -178,9 +180,15 @@ def _serving(reading: QueueReading, namespace: str) -> dict[str, set[tuple[str, 
     return dict(shown)
 
 
-def _view(reading: QueueReading, name: str, found: Standings, only: set[tuple[str, str]] | None) -> QueueView:
+def _view(
+    reading: QueueReading,
+    name: str,
+    found: Standings,
+    only: set[tuple[str, str]] | None,
+    entries: Sequence[tuple[str, Entry]],
+) -> QueueView:
     queue, standing = reading.queues.quotas.queues[name], found.cluster[name]
-    waiting = tuple(_waiting(reading, name, only))
+    waiting = tuple(_waiting(reading, name, only, entries))
     local = sorted("/".join(key) for key, one in reading.queues.config.local.items() if one.cluster_queue == name)
     return QueueView(
         name=name,
@@ -259,20 +267,30 @@ def _uses(reading: QueueReading, name: str, standing: Standing) -> Iterator[Quot
         )
 
 
-def _waiting(reading: QueueReading, name: str, only: set[tuple[str, str]] | None) -> Iterator[WaitingWorkload]:
-    """Who is nominated, then the line in its order, then who is in none."""
-    entries = reading.queues.entries
+def _entries_by_queue(reading: QueueReading) -> dict[str, list[tuple[str, Entry]]]:
+    """Who is not admitted, by cluster queue."""
+    found = defaultdict(list)
+    for key, entry in reading.queues.entries.items():
+        if entry.phase is not Phase.ADMITTED and isinstance(key, str):
+            found[_led_to(reading, key)].append((key, entry))
+    return found
+
+
+def _waiting(
+    reading: QueueReading, name: str, only: set[tuple[str, str]] | None, entries: Sequence[tuple[str, Entry]]
+) -> Iterator[WaitingWorkload]:
+    """Who is nominated, then the line in its order, then who is in none. ``entries``: all who are not admitted."""
+    # Once for all: the order of a line is made anew each time that it is asked for.
     places = {key: place for place, key in enumerate(reading.queues.waiting(name), 1)}
     here = [
         # False sorts first: the ones that only wait for their victims stand before the line.
         (entry.phase is not Phase.NOMINATED, places.get(key, len(places) + 1), entry.order, key)
-        for key, entry in entries.items()
-        if entry.phase is not Phase.ADMITTED and isinstance(key, str) and _led_to(reading, key) == name
+        for key, entry in entries
     ]
     for *_, key in sorted(here):
-        workload = entries[key].workload
+        workload = reading.queues.entries[key].workload
         if only is None or (workload.namespace, workload.queue) in only:
-            yield waiting_of(reading, key, places.get(key))
+            yield waiting_of(reading, key, places.get(key), next(iter(places), key))
 
 
 def _led_to(reading: QueueReading, key: str) -> str:
@@ -282,8 +300,8 @@ def _led_to(reading: QueueReading, key: str) -> str:
     return entry.queue or (local.cluster_queue if local is not None else "")
 
 
-def waiting_of(reading: QueueReading, key: str, position: int | None) -> WaitingWorkload:
-    """One workload that waits, with why."""
+def waiting_of(reading: QueueReading, key: str, position: int | None, first: str) -> WaitingWorkload:
+    """One workload that waits, with why; ``first``: the next one of its line."""
     workload = reading.workloads[key]
     reason, message = why(reading, key)
     wants = live_queues.requests(workload)
@@ -298,7 +316,9 @@ def waiting_of(reading: QueueReading, key: str, position: int | None) -> Waiting
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,
         message=message,
-        short="; ".join(filter(None, (_summarize_reason(reading, key, reason, message), behind_lighter(reading, key)))),
+        short="; ".join(
+            filter(None, (_summarize_reason(reading, key, reason, message), behind_lighter(reading, key, first)))
+        ),
         victims=tuple(f"{one.namespace}/{one.name}" for one in nomination.victims) if nomination is not None else (),
     )
 
@@ -314,10 +334,14 @@ def _summarize_reason(reading: QueueReading, key: str, reason: str, message: str
     return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
 
 
-def behind_lighter(reading: QueueReading, key: str) -> str:
-    """Whose workload goes before one that waits because its LocalQueue used less over time; "": nobody's."""
+def behind_lighter(reading: QueueReading, key: str, first: str) -> str:
+    """Whose workload goes before one that waits because its LocalQueue used less over time; "": nobody's.
+
+    ``first``: the next one of its line.
+    """
     queues, entry = reading.queues, reading.queues.entries[key]
-    first = next(iter(queues.waiting(entry.queue)), key) if goes_by_use(reading, entry.queue) else key
+    if not goes_by_use(reading, entry.queue):
+        return ""
     ours, theirs = entry.workload.part, queues.entries[first].workload.part
     score, lighter = queues.use.score_of(ours), queues.use.score_of(theirs)
     if entry.group is None or theirs == ours or lighter >= score:

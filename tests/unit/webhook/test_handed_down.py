@@ -260,6 +260,23 @@ def test_templates_beyond_the_limits_are_refused_where_their_pods_would_be_ours(
     assert stored(owner) == owner
 
 
+@pytest.mark.parametrize(("kind", "field"), [("RayCluster", "workerGroupSpecs"), ("AppWrapper", "components")])
+def test_more_templates_than_are_looked_at_are_refused_and_none_is_left_outside_of_its_queue(kind, field):
+    owner = make_owner(kind, {QUEUE: "q"})
+    owner["spec"][field] = [copy.deepcopy(owner["spec"][field][0]) for _ in range(64)]
+    assert len([one for one in stored(owner)["spec"][field] if QUEUE in one["template"]["metadata"]["labels"]]) == 64
+    owner["spec"][field].append(copy.deepcopy(owner["spec"][field][0]))
+    assert f"spec.{field}: Too many: must have at most 64 templates" in denied(owner)
+    # One that exists is refused nothing but what it says itself.
+    before = make_owner(kind)
+    before["spec"][field] = owner["spec"][field]
+    assert stored(before) == before
+    assert "Too many" in ask(owner, before)[0]["status"]["message"]
+    again = copy.deepcopy(owner)
+    again["metadata"]["finalizers"] = ["a.example/b"]
+    assert stored(again, owner) == again
+
+
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 

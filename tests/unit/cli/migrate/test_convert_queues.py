@@ -281,3 +281,12 @@ def test_what_is_made_is_read_as_what_kueue_said(spec):
     assert (read.namespaces is None) == ("namespaceSelector" not in spec)
     assert str(read.preemption.within) == spec["preemption"]["withinClusterQueue"]
     assert len(read.groups) == len(spec["resourceGroups"])
+
+
+@pytest.mark.parametrize("rule", [{"onFlavors": ["a"]}, {"name": None, "onFlavors": ["a"]}, {"name": 5}])
+def test_a_check_without_a_name_is_refused_without_the_advice_to_leave_out_none(rule):
+    body = of_kueue("ClusterQueue", "q", {"admissionChecksStrategy": {"admissionChecks": [rule]}})
+    whole = migrated(body).rows[0]
+    assert whole.outcome == "refused"
+    assert "expected the name of a check" in whole.why
+    assert "--without-checks" not in whole.instead

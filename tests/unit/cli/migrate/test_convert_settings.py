@@ -126,6 +126,13 @@ def test_the_selector_that_is_kueues_default_says_nothing():
     expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kueue-system"]}
     report = migrated(configuration(managedJobsNamespaceSelector={"matchExpressions": [expression]}))
     assert not report.has_refusals()
+    beside = [expression, {"key": "topogate.dev/served", "operator": "DoesNotExist"}]
+    report = migrated(configuration(managedJobsNamespaceSelector={"matchExpressions": beside}))
+    assert not report.has_refusals()
+    report = migrated(
+        configuration(managedJobsNamespaceSelector={"matchExpressions": [*beside, beside[1] | {"key": "a"}]})
+    )
+    assert report.has_refusals()
 
 
 def test_the_configuration_of_the_release_refuses_nothing():

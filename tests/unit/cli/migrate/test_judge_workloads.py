@@ -48,10 +48,21 @@ def test_each_key_that_nobody_reads_is_told_with_what_to_do(key):
     assert row.instead
 
 
-def test_the_group_of_a_pod_is_a_label():
+def test_the_group_of_a_pod_is_a_label_or_an_annotation():
     key = "kueue.x-k8s.io/pod-group-name"
-    assert judged(job("Pod", labels={key: "g"}))[0] == ("", "taken")
-    assert judged(job("Pod", annotations={key: "g"}))[1] == (f"metadata.annotations[{key}]", "refused")
+    assert judged(job("Pod", labels={key: "g"}))[1] == (f"metadata.labels[{key}]", "taken")
+    assert judged(job("Pod", annotations={key: "g"}))[1] == (f"metadata.annotations[{key}]", "taken")
+
+
+def test_the_rank_of_a_pod_is_read_from_the_label_that_a_refusal_names():
+    key = "kueue.x-k8s.io/pod-group-pod-index"
+    assert judged(job("Pod", labels={key: "3"}))[1] == (f"metadata.labels[{key}]", "taken")
+
+
+@pytest.mark.parametrize("name", ["managed", "workload", "cluster-queue-name", "local-queue-name"])
+def test_what_kueue_wrote_on_a_pod_of_a_live_cluster_is_nobodys_to_remove(name):
+    key = f"kueue.x-k8s.io/{name}"
+    assert judged(job("Pod", labels={key: "true"}))[1] == (f"metadata.labels[{key}]", "left")
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet", "Pod", *(one.kind for one in OWNERS if one.queues)])

@@ -124,3 +124,11 @@ def test_settings_of_any_form_are_merged(text):
 def test_settings_that_are_wrong_stay_as_they_are(text):
     with pytest.raises(Failure, match=r"ConfigMap topogate-system/topogate-config.*nothing was applied"):
         merge_settings(text, {"queueHoldSeconds": 5}, "topogate-system")
+
+
+@pytest.mark.parametrize("text", ["1e3", "y", "N", "0o17", ".5e3", "+1e5", "0X1F", "00e12", "1.e5", "+.5", "-1E+3"])
+def test_what_kubectl_would_take_for_a_number_is_written_in_quotes(write, text):
+    body = of_kueue("ResourceFlavor", "f", {})
+    body["metadata"]["annotations"] = {"note": text}
+    found = call("-f", write(body), "-o", "yaml")
+    assert f"    note: '{text}'\n" in found.stdout

@@ -31,7 +31,7 @@ def test_each_option_exists():
     words = {word for line in commands if "topogate migrate" in line for word in line.partition("|")[0].split()}
     words |= {word for code in CODE if code.startswith("--") for word in code.split()}
     text = CliRunner().invoke(app, ["migrate", "kueue", "--help"], terminal_width=200).stdout
-    options = {word for word in words if word.startswith("-")} - {"--domain", "--feature-gates"}
+    options = {word for word in words if word.startswith("-")} - {"--domain", "--feature-gates"}  # of others
     assert {"--apply", "--check", "--without-checks", "--skip-refused", "--overwrite", "-f", "-o"} <= options
     assert [one for one in options if not re.search(rf"(?<![-\w]){one}\b", text)] == []
 

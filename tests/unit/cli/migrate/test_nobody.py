@@ -48,6 +48,35 @@ def test_a_job_that_kueue_alone_queues_has_no_finding():
     assert said(beside, job(queue="k", annotations={"kueue.x-k8s.io/elastic-job": "true"})) == []
 
 
+SERVED = {"team": {"a": "b", "topogate.dev/served": "true"}}
+BESIDE = {"beside": True, "left_out": True, "kueue_runs": True, "kueue_queues": {("team", "l")}}
+
+
+def test_beside_kueue_the_label_of_the_namespace_says_who_queues_a_job():
+    assert said(view(**BESIDE, namespaces=SERVED), job()) == []
+    assert said(view(**BESIDE), job()) == []
+
+
+def test_a_namespace_that_is_served_and_not_left_out_by_kueue_is_told():
+    (found,) = find_unserved(view(**BESIDE | {"left_out": False}, namespaces=SERVED), [read_queued(job())])
+    assert found.message == "both Kueue and Topogate have the queue l, and each would start the job"
+    assert "Move while Kueue runs" in found.mend
+
+
+def test_a_namespace_without_the_label_and_without_kueue_is_told():
+    (found,) = find_unserved(view(**BESIDE | {"kueue_runs": False}), [read_queued(job())])
+    assert found.message == (
+        "nobody queues it: Topogate serves namespaces with the label topogate.dev/served=true alone, and team lacks it"
+    )
+    assert found.mend.startswith("`kubectl label namespace team topogate.dev/served=true --overwrite`")
+
+
+def test_a_namespace_with_another_value_is_nobodys_since_kueue_leaves_it_out():
+    other = {"team": {"a": "b", "topogate.dev/served": "yes"}}
+    (found,) = find_unserved(view(**BESIDE, namespaces=other), [read_queued(job())])
+    assert found.message.startswith("nobody queues it: Topogate serves namespaces with the label")
+
+
 @pytest.mark.parametrize(
     ("changes", "body", "message"),
     [

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import sys
 
 import msgspec
@@ -52,6 +53,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_elsewhere(write, tm
     outside = write("outside.yaml", of_kueue("ClusterQueue", "outside"))
     (tmp_path / "home" / "link.yaml").symlink_to(outside)
     (tmp_path / "home" / "circle").symlink_to(tmp_path / "home")
+    os.mkfifo(tmp_path / "home" / "pipe.yaml")
     assert titles(read_files([str(tmp_path / "home")])) == ["ClusterQueue q", "LocalQueue team/l"]
 
 
@@ -164,3 +166,32 @@ async def test_the_configuration_comes_from_the_deployment_with_its_gates():
     read = await read_cluster(Server({"v1beta2": NEW}, QUEUES, objects))
     assert read.found[-1].body["featureGates"] == {"MultiKueue": True, "PartialAdmission": False}
     assert read.no_configuration == ""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "&a {x: *a}",
+        "{a: &a [1, 2], b: &b [*a, *a, *a], c: [*b, {x: &c [*c]}]}",
+        "{" + ", ".join(f"k{at}: &k{at} [{', '.join([f'*k{at - 1}' if at else 'x'] * 10)}]" for at in range(9)) + "}",
+        "{k0: &k0 {x: 1}, "
+        + ", ".join(f"k{at}: &k{at} {{<<: [{', '.join([f'*k{at - 1}'] * 10)}]}}" for at in range(1, 9))
+        + "}",
+    ],
+    ids=["a circle", "a circle further down", "ten times ten times", "merged ten times ten times"],
+)
+def test_aliases_that_come_to_no_end_are_refused_at_once(write, spec):
+    path = write("a.yaml", text=f"kind: ClusterQueue\napiVersion: kueue.x-k8s.io/v1beta2\nspec: {spec}\n")
+    with pytest.raises(Failure, match=r"aliases \(\*name\) repeat too much"):
+        read_files([path])
+
+
+def test_aliases_that_repeat_a_little_are_read(write):
+    text = "kind: ClusterQueue\napiVersion: kueue.x-k8s.io/v1beta2\nmetadata: {name: a, labels: &l {a: b}, x: *l}\n"
+    (one,) = read_files([write("a.yaml", text=text)]).found
+    assert one.body["metadata"]["x"] == {"a": "b"}
+
+
+def test_stdin_that_is_named_twice_is_refused():
+    with pytest.raises(Failure, match="stdin can be read once"):
+        read_files(["-", "-"])

@@ -276,6 +276,16 @@ def test_one_that_waits_because_its_local_queue_used_more_says_so():
     )
 
 
+def test_the_order_of_a_line_is_made_a_few_times_however_many_wait(monkeypatch):
+    reading = shared(*(workload(f"job-{number}", "ab"[number % 2]) for number in range(40)), a="8", b="6")
+    asked = []
+    waiting = reading.queues.waiting
+    monkeypatch.setattr(reading.queues, "waiting", lambda name: asked.append(name) or waiting(name))
+    (view,) = report(reading, None, "gpu").queues
+    assert len(view.waiting) == 40
+    assert len(asked) < 4
+
+
 def test_what_runs_counts_since_the_status_was_written_and_what_waited_too_long_comes_first():
     since = "2023-11-14T22:03:20Z"  # 600 s ago: one half-life
     reserved = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": since}
