@@ -174,6 +174,7 @@ def assemble(
             saw=requests.saw,
             unnominate=pod_writer.forget_nomination,
             usage_labels=settings.usage_labels,
+            reclaim=_reclaim_rules(settings),
             guard=guard,
             **shared,
         ),
@@ -279,10 +280,14 @@ def _evicting(  # noqa: PLR0917
         writes=writes,
         jobs=jobs,
         patience=settings.eviction_patience_seconds,
-        reclaim=ReclaimRules(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+        reclaim=_reclaim_rules(settings),
         **shared,
     )
     return writes, jobs, eviction
+
+
+def _reclaim_rules(settings: "Settings") -> ReclaimRules:
+    return ReclaimRules(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds))
 
 
 def _limits(settings: "Settings") -> RetryLimits:

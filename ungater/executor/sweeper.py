@@ -17,6 +17,8 @@ from kube.workloads import WorkloadObject
 from queueing.status import standings
 from ungater.cache.cache import Cache
 from ungater.executor import messages
+from ungater.executor.eviction import ReclaimRules
+from ungater.executor.lingering import LingeringPods
 from ungater.executor.unowned import StrayPods, UnownedWorkloads
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import group_key, has_pods
@@ -75,6 +77,7 @@ class Sweeper:
         unnominate: Callable[[Pod], None],
         metrics: ControllerMetrics,
         usage_labels: Sequence[str],
+        reclaim: ReclaimRules,
         recorder: EventRecorder,
         guard: Guard,
         clock: Clock,
@@ -93,6 +96,7 @@ class Sweeper:
         self._clock = clock
         self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.is_owner_there, cache.pod_groups.without_pods)
         self._strays = StrayPods(watches.is_owner_there)
+        self._lingering = LingeringPods(cache, watches.stored_pods, evictor, reclaim, clock)
         self._unowned_at = self._nominated_at = self._queues_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
@@ -106,6 +110,7 @@ class Sweeper:
             "strays": self._tell_gated_orphans,
             "unowned": self._remove_unowned,
             "nominated": self._remove_nominations,
+            "lingering": self._lingering.hurry_pods,
             "evictions": evictor.sweep,
             "metrics": self._tell_metrics,
             "queues": self._tell_queues,
