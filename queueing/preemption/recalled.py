@@ -35,6 +35,7 @@ class _Claim(msgspec.Struct, frozen=True):
             return False
         if place_of(self.node, other) >= len(self.node.path):
             return False
+        # Only what both have to do with: a queue that borrows CPUs may keep the GPUs that are its own.
         keys = [key for key in self.keys if held.amounts.get(key, 0) > 0]
         return bool(keys) and all(_overuses(one, keys) for one in nodes_between(self.node, other))
 
@@ -59,6 +60,7 @@ def _nominated(queues: Queues) -> Iterator[_Claim]:
         if node is None or grant is None or not _may_reclaim(queues, entry.queue):
             continue
         keys = frozenset(key for key, amount in grant.amounts.items() if amount > 0)
+        # By its own queue alone: a cohort that takes back lets budgets and grace periods be (`Mode.overriding`).
         if not any(node.usage.get(key, 0) > node.subtree.get(key, 0) for key in keys):
             yield _claim(queues, node, keys, entry.workload.priority)
 
@@ -70,6 +72,7 @@ def _waiting(state: ClusterState, queues: Queues) -> Iterator[_Claim]:
             continue
         for group in line.groups.values():
             for option in queues.options_of(state, group).found if _waits_for_others(queues, group) else ():
+                # Place 0 of its path is its own queue: with what it asks for that is within its nominal quota.
                 if not find_advantage(node, option.amounts):
                     keys = frozenset(key for key, amount in option.amounts.items() if amount > 0)
                     yield _claim(queues, node, keys, group.key[0])

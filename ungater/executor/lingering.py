@@ -65,6 +65,7 @@ class LingeringPods:
                 continue
             if (moment(pod.metadata.deletion_timestamp) or 0.0) <= latest:
                 continue
+            # A pod that is charged by itself first: its name may be that of a pod of an entry that came since.
             entry, orphan = cache.entries.entry_of_pod(pod), ReservationKey.for_orphan(key(pod))
             if orphan in cache.queues.quotas.held:
                 yield pod, orphan, pod.metadata.uid, pod.spec.priority or 0

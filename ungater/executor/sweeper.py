@@ -3,7 +3,7 @@
 import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -37,6 +37,13 @@ UNOWNED = 20.0  # seconds between looks at Workloads and nominated pods that are
 log = structlog.get_logger()
 
 
+class SweepRules(NamedTuple):
+    """``usage_labels``: of pods, by whose values it is counted what they hold. ``reclaim``: how quota is taken back."""
+
+    usage_labels: Sequence[str]
+    reclaim: ReclaimRules
+
+
 class Watches(Protocol):
     """What is seen of the API server (`ungater.informers`)."""
 
@@ -60,8 +67,7 @@ class Watches(Protocol):
 class Sweeper:
     """Looks at all of it in one loop.
 
-    ``spawn``: starts a write; ``saw``: told of a Workload that is gone; ``unnominate``: removes a pod's nomination;
-    ``usage_labels``: of pods, by whose values it is counted what they hold.
+    ``spawn``: starts a write; ``saw``: told of a Workload that is gone; ``unnominate``: removes a pod's nomination.
     """
 
     def __init__(
@@ -76,8 +82,7 @@ class Sweeper:
         saw: Callable[[str], None],
         unnominate: Callable[[Pod], None],
         metrics: ControllerMetrics,
-        usage_labels: Sequence[str],
-        reclaim: ReclaimRules,
+        rules: SweepRules,
         recorder: EventRecorder,
         guard: Guard,
         clock: Clock,
@@ -90,13 +95,13 @@ class Sweeper:
         self._saw = saw
         self._unnominate = unnominate
         self._metrics = metrics
-        self._usage_labels = usage_labels
+        self._usage_labels = rules.usage_labels
         self._recorder = recorder
         self._guard = guard
         self._clock = clock
         self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.is_owner_there, cache.pod_groups.without_pods)
         self._strays = StrayPods(watches.is_owner_there)
-        self._lingering = LingeringPods(cache, watches.stored_pods, evictor, reclaim, clock)
+        self._lingering = LingeringPods(cache, watches.stored_pods, evictor, rules.reclaim, clock)
         self._unowned_at = self._nominated_at = self._queues_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
