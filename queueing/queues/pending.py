@@ -28,6 +28,7 @@ from queueing.queues.rotation import Rotation, of_namespace
 
 GroupKey = tuple[int, bytes, str]  # (priority, shape, the LocalQueue in a line by use, else "")
 Place = tuple[int, float, Order]  # 0 where it is late, the score of its LocalQueue, its order; the least is first
+MANY_STALE: Final = 64  # entries of a heap, beside two of each group, from which on stale ones are looked for
 ANY_PART: Final = ""  # the heap of those that no LocalQueue's score decides on: late ones, and all of other lines
 
 
@@ -176,8 +177,10 @@ class PendingQueue:
         if not group.members:
             self.groups.pop(group.key, None)
             self._rotation.leave_party(group)
+            if not self.groups:
+                self._ready, self._firsts = {ANY_PART: []}, []
             # LocalQueues come and go, and each may have had its heap.
-            if group.part in self._ready and group.part != ANY_PART and self._first_of(group.part) is None:
+            elif group.part in self._ready and group.part != ANY_PART and self._first_of(group.part) is None:
                 del self._ready[group.part]
         elif not group.inadmissible:
             self._push(group)
@@ -207,7 +210,10 @@ class PendingQueue:
             # Groups have no order: of equal heads the one that was pushed first decides.
             self._pushed += 1
             part = self._heap_of(group.part, head)
-            heapq.heappush(self._ready.setdefault(part, []), (head, self._pushed, group))
+            ready = self._ready.setdefault(part, [])
+            heapq.heappush(ready, (head, self._pushed, group))
+            if len(ready) > MANY_STALE + 2 * len(self.groups):
+                self._drop_stale(part)
             if part:
                 heapq.heappush(self._firsts, (self._use.score_of(part), head, part))
             self._take_turns(group)
@@ -234,19 +240,29 @@ class PendingQueue:
         """The first of the groups of a LocalQueue that are worth a look."""
         ready = self._ready[part]
         while ready:
-            order, _, group = ready[0]
-            # Stale: the group was parked, has another head or is late (then it was
-            # pushed again with that), or ended and was made again.
-            if (
-                group.inadmissible
-                or group.head != order
-                or self.groups.get(group.key) is not group
-                or self._heap_of(group.part, order) != part
-            ):
+            group = ready[0][2]
+            if self._is_stale(*ready[0], part):
                 heapq.heappop(ready)
                 continue
             return group
         return None
+
+    def _drop_stale(self, part: str) -> None:
+        """Forget what is stale behind the first: those that come and go behind one that holds them up fill a heap."""
+        last = {id(group): number for _, number, group in sorted(self._ready[part], key=itemgetter(1))}
+        kept = [one for one in self._ready[part] if last[id(one[2])] == one[1] and not self._is_stale(*one, part)]
+        heapq.heapify(kept)
+        self._ready[part] = kept
+
+    def _is_stale(self, order: Order, _: int, group: EquivalenceClass, part: str) -> bool:
+        # The group was parked, has another head or is late (then it was pushed again with that), or ended and was made
+        # again.
+        return (
+            group.inadmissible
+            or group.head != order
+            or self.groups.get(group.key) is not group
+            or self._heap_of(group.part, order) != part
+        )
 
     def _lightest(self) -> EquivalenceClass | None:
         """The first group of the LocalQueue with the lowest score, of those that have one."""

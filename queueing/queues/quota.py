@@ -172,6 +172,8 @@ class Quotas:
                 self.tree.charge_node(node, key, 0, -amount if leaving else amount)
             if total.non_preemptible:
                 self._charge_lasting(total, -1 if leaving else 1)
+            if not node.exists:
+                self.tree.drop_unused(node)
         if self._open:
             self._undo.append(partial(self.mark_leaving, *changed, leaving=not leaving))
 

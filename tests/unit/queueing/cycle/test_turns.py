@@ -2,7 +2,17 @@
 
 import msgspec
 import pytest
-from support.queue_factories import GPU, make_pod_set, make_queue, make_queues, make_state, make_workload, submit
+from support.queue_factories import (
+    GPU,
+    keys,
+    make_pod_set,
+    make_queue,
+    make_queues,
+    make_state,
+    make_workload,
+    run,
+    submit,
+)
 
 from engine.model import Pod
 from engine.reasons import Reason
@@ -183,3 +193,20 @@ def test_after_a_restart_a_cycle_is_no_longer_where_many_have_waited_for_long(qu
     for at in range(SHAPES * (1 + SEARCH) // LIMIT + 1):
         told |= {one.key for one in cycle(state, queues, 1001.0 + at, LIMIT).waiting}
     assert len(told) == SHAPES, "each of them was looked at"
+
+
+def test_those_that_come_and_go_behind_one_that_holds_them_up_leave_nothing_behind():
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 16, strict=True))
+    submit(queues, make_workload("runs", gpu=8), make_workload("holds", gpu=8, created=1.0))
+    run(state, queues)
+    line = queues.pending.lines["q"]
+    for number in range(1000):
+        submit(queues, make_workload(f"w{number}", gpu=1 + number % 7, created=2.0 + number))
+        queues.remove_workload(state, f"w{number}")
+        submit(queues, make_workload(f"v{number % 2}", gpu=4, created=2.0 + number))
+    assert len(line._ready[""]) < 100
+    queues.remove_workload(state, "runs")
+    assert keys(run(state, queues, 2.0)) == ["holds"]
+    for key in list(queues.entries):
+        queues.remove_workload(state, key)
+    assert line._ready == {"": []}

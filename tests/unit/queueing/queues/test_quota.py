@@ -180,3 +180,10 @@ def nodes_of(made):
 def snapshot(made):
     names = [f"q{i}" for i in range(4)]
     return dict(made.held), left(made, *names), [made.staying(name, KEY) for name in names]
+
+
+def test_a_deleted_queue_is_forgotten_though_one_that_holds_none_of_it_is_told_to_go():
+    quotas = Quotas()
+    quotas.charge_workload("w", Held("gone", {}))
+    quotas.mark_leaving("w")
+    assert not quotas.tree.queues
