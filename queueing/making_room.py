@@ -150,6 +150,7 @@ class _Domains:
         most: int,
         asks: Asks,
     ) -> None:
+        usage.drop_dead()
         self._outlook, self._keys, self._most = outlook, usage.keys, most
         self._asks = asks
         self._limit = SHARE * outlook.pod_set.count

@@ -197,8 +197,9 @@ def _share_of(queues: Queues, node: TreeNode) -> int | None:
         return None
     infinite, found = queues.quotas.tree.share_of(node, {}, {})
     # JSON has no infinity, and the field is an integer of 64 bits. Rounded up as Kueue does (roundedWeightedShare,
-    # 0.19.2), so that 0 says that nothing is borrowed.
-    return INFINITE_SHARE if infinite else ceil(found)
+    # 0.19.2), so that 0 says that nothing is borrowed. Of a quota that was lowered far below what is used, or with a
+    # tiny weight, it may be more than the field holds.
+    return INFINITE_SHARE if infinite else min(ceil(found), INFINITE_SHARE)
 
 
 def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -> Standing:

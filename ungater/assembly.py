@@ -25,7 +25,7 @@ from ungater.executor.executor import Executor
 from ungater.executor.notices import NodeNotices
 from ungater.executor.ordered_writes import OrderedWrites
 from ungater.executor.start_stop import StartStop
-from ungater.executor.sweeper import Sweeper
+from ungater.executor.sweeper import Sweeper, SweepRules
 from ungater.guard import Guard
 from ungater.informers import Foreign, Informers
 from ungater.jobs.pod_template import Added, to_pods
@@ -173,7 +173,7 @@ def assemble(
             spawn=tasks.spawn,
             saw=requests.saw,
             unnominate=pod_writer.forget_nomination,
-            usage_labels=settings.usage_labels,
+            rules=SweepRules(settings.usage_labels, _reclaim_rules(settings)),
             guard=guard,
             **shared,
         ),
@@ -279,10 +279,14 @@ def _evicting(  # noqa: PLR0917
         writes=writes,
         jobs=jobs,
         patience=settings.eviction_patience_seconds,
-        reclaim=ReclaimRules(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+        reclaim=_reclaim_rules(settings),
         **shared,
     )
     return writes, jobs, eviction
+
+
+def _reclaim_rules(settings: "Settings") -> ReclaimRules:
+    return ReclaimRules(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds))
 
 
 def _limits(settings: "Settings") -> RetryLimits:

@@ -248,12 +248,15 @@ class _Handing:
         return ReviewedPod(ReviewedMetadata(None, labels, self._metadata.namespace))
 
     def _missing_entry(self) -> Iterator[Add]:
-        """What is ours in a list that has one entry for each manager, where there is none yet."""
+        """What is ours in a list that has one entry for each manager, where there is none yet. Raises RequestError."""
         for place in self._kind.places if self._asks_anew else ():
             if OURS not in place.path or next(places_in(self._owner, place), None) is not None:
                 continue
             copies = self._copies(self._said, "", _NOTHING)
             value = {name: one for name, one in (("labels", copies.labels), ("annotations", copies.annotations)) if one}
+            # A request that other places complete is none in this one: a second pass would find it and refuse it.
+            if value and self._said.annotations:
+                parse_places([(self._said.annotations, JOB_PATH)], self._keys)
             at = place.path.index(OURS)
             *above, name = place.path[:at]
             for pointer, parent in places_in(self._owner, Place(tuple(above))) if value else ():

@@ -149,7 +149,8 @@ def plain_settings(values: Mapping[str, Any]) -> "Settings":
 
     What reads and checks settings (`crds.settings`) takes 10 MiB of libraries.
     """
-    plain = {name: _as_plain_value(value) for name, value in values.items()}
+    # A setting that is a table by names of users' own, as of resources, stays one.
+    plain = {name: value if isinstance(value, dict) else _as_plain_value(value) for name, value in values.items()}
     names = [name for name in plain if name != "domain"]
     return cast(
         "Settings", msgspec.defstruct("Settings", names, bases=(_PlainSettings,), frozen=True, kw_only=True)(**plain)

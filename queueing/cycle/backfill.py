@@ -409,6 +409,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     occupancy = queues.holders.usage(state, flavor)
     if occupancy is None:
         return np.zeros(0, np.int64)
+    occupancy.drop_dead()
     rows = occupancy.rows()
     # Rows of workloads that left stay until they are many (`queueing.queues.usage`); they free nothing.
     rows = rows.select_rows(occupancy.alive[: len(occupancy.keys)][rows.owner])

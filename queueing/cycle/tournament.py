@@ -68,15 +68,22 @@ class Tournament:
     def _refresh_path(self, node: TreeNode) -> None:
         """What a queue uses or asks for changed: it and the cohorts above it compete with that, no others do."""
         contender = self._contenders.get(node.name)
+        change = contender.change if contender is not None else {}
         for above in node.path:
             self._made += 1
             self._versions[id(node)] = self._made
             if contender is not None:
-                turn = self._turn_at(node, contender)
+                turn = (*_share_at(self.tree, node, contender.asks, change), *contender.tail, contender.node.name)
                 heapq.heappush(self._heaps.setdefault(id(above), []), (turn, self._made, id(node)))
             winner = self._winner_in(above)
-            contender = self._contenders[winner[-1]] if winner is not None else None
-            node = above
+            best = self._contenders[winner[-1]] if winner is not None else None
+            # Level by level while the same queue wins: nothing bounds how deep cohorts are, and from the queue up each
+            # time would be the square of that.
+            if best is contender:
+                change = self.tree.handed_up_to(node, above, change)
+            elif best is not None:
+                change = self.tree.handed_up_to(best.node, above, best.change)
+            contender, node = best, above
 
     def _winner_in(self, cohort: TreeNode) -> Turn | None:
         heap = self._heaps.get(id(cohort), [])
@@ -85,10 +92,6 @@ class Tournament:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def _turn_at(self, node: TreeNode, contender: Contender) -> Turn:
-        """The turn of a queue, or of a cohort above it for which it competes."""
-        return (*_share_at(self.tree, node, contender), *contender.tail, contender.node.name)
-
 
 def comes_before(tree: CohortTree, one: Contender, other: Contender) -> bool:
     """Whether one queue comes before another of its tree: by the two nodes below the lowest cohort above both.
@@ -96,14 +99,16 @@ def comes_before(tree: CohortTree, one: Contender, other: Contender) -> bool:
     No order to sort by: among three queues each may come before the next one.
     """
     mine, theirs = nodes_between(other.node, one.node)[-1], nodes_between(one.node, other.node)[-1]
-    return (*_share_at(tree, mine, one), one.tail[-1]) < (*_share_at(tree, theirs, other), other.tail[-1])
+    return (*_share_of(tree, mine, one), one.tail[-1]) < (*_share_of(tree, theirs, other), other.tail[-1])
 
 
-def _share_at(tree: CohortTree, node: TreeNode, contender: Contender) -> tuple[int, Share]:
-    """Whether a queue, or a cohort above it, would borrow anything that it asks for, and its share with that."""
-    change = tree.handed_up_to(contender.node, node, contender.change)
+def _share_of(tree: CohortTree, node: TreeNode, contender: Contender) -> tuple[int, Share]:
+    return _share_at(tree, node, contender.asks, tree.handed_up_to(contender.node, node, contender.change))
+
+
+def _share_at(tree: CohortTree, node: TreeNode, asks: Quantities, change: Quantities) -> tuple[int, Share]:
+    """Whether a queue, or a cohort above one, would borrow anything that is asked for, and its share with a change."""
     borrows = any(
-        amount > 0 and node.usage.get(key, 0) + change[key] > node.subtree.get(key, 0)
-        for key, amount in contender.asks.items()
+        amount > 0 and node.usage.get(key, 0) + change[key] > node.subtree.get(key, 0) for key, amount in asks.items()
     )
     return int(borrows), tree.share_of(node, change, {})

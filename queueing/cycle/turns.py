@@ -71,8 +71,11 @@ class WaitingRanks:
     def competes_in_tree(self, one: str, other: str) -> bool:
         """Whether shares are to be compared at several levels between two queues."""
         tree = self.queues.quotas.tree
-        nodes = tree.queues[one], tree.queues[other]
-        return self.queues.rules.fair and nodes[0].root is nodes[1].root and tree.is_nested(nodes[0])
+        # Somebody who grows may hold what a queue gave that is gone by now: it is in no tree, and competes alone.
+        node, beside = tree.queues.get(one), tree.queues.get(other)
+        if not self.queues.rules.fair or node is None or beside is None:
+            return False
+        return node.root is beside.root and tree.is_nested(node)
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: that of the first behind it that borrows less high up, if any."""

@@ -405,11 +405,11 @@ class CohortTree:
             self._measured(node.root)
         return node
 
-    def handed_up_to(self, queue: TreeNode, node: TreeNode, more: Quantities) -> Quantities:
-        """How much more a queue or a cohort above it uses, if the queue uses so much more (or less, where negative)."""
+    def handed_up_to(self, below: TreeNode, node: TreeNode, more: Quantities) -> Quantities:
+        """How much more a node or a cohort above it uses, if the node uses so much more (or less, where negative)."""
         found: Quantities = {}
         for key, amount in more.items():
-            at, change = queue, amount
+            at, change = below, amount
             while at is not node and at.parent is not None:
                 own, used = at.local.get(key, 0), at.usage.get(key, 0)
                 change = max(0, used + change - own) - max(0, used - own)

@@ -28,19 +28,26 @@ class EvictionOrder(msgspec.Struct):
     _victims: dict[str, set[str]] = msgspec.field(default_factory=dict)  # the same by taker
 
     def record_evictions(self, taker: str, victims: Iterable[str]) -> None:
-        """Note that a workload has others evicted."""
+        """Note that a workload has others evicted. One that grows may give up a part of itself, which is no ring."""
         for victim in victims:
+            if victim == taker:
+                continue
             self._takers.setdefault(victim, set()).add(taker)
             self._victims.setdefault(taker, set()).add(victim)
 
     def forget_workload(self, key: str) -> bool:
         """Forget one that is gone, or that wishes for something else now; True where anything was noted of it."""
         takers, victims = self._takers.pop(key, ()), self._victims.pop(key, ())
-        for one in takers:
-            self._victims[one].discard(key)
-        for one in victims:
-            self._takers[one].discard(key)
+        for table, others in ((self._victims, takers), (self._takers, victims)):
+            for one in others:
+                table[one].discard(key)
+                if not table[one]:
+                    del table[one]
         return bool(takers or victims)
+
+    def was_evicted(self, key: str) -> bool:
+        """Whether somebody who is still there had it evicted."""
+        return bool(self._takers.get(key))
 
     def takers_before(self, key: str) -> set[str]:
         """Those for whom it was evicted, and those for whom these were, and so on."""

@@ -34,7 +34,8 @@ ANY_PART: Final = ""  # the heap of those that no LocalQueue's score decides on:
 class EquivalenceClass(msgspec.Struct, eq=False):
     """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left.
 
-    In a line by use they are of one LocalQueue, its ``part``.
+    In a line by use they are of one LocalQueue, its ``part``; those of them that are ``late`` are in a heap of their
+    own besides.
 
     ``inadmissible`` (it is parked), ``aside``, ``refusal``: what the last look at its first left behind; an event wakes
     it.
@@ -44,6 +45,7 @@ class EquivalenceClass(msgspec.Struct, eq=False):
     line: "PendingQueue"
     heap: list[Order] = msgspec.field(default_factory=list)
     members: dict[str, Order] = msgspec.field(default_factory=dict)
+    late: list[Order] = msgspec.field(default_factory=list)
     inadmissible: bool = False
     aside: bool = False
     waits: tuple[tuple[str, ...], ...] = ()  # the events that could help it
@@ -59,7 +61,12 @@ class EquivalenceClass(msgspec.Struct, eq=False):
 
     @property
     def head(self) -> Order | None:
-        """The first of its members."""
+        """The first of its members; late ones come before the others."""
+        late = self.late
+        while late and (self.members.get(late[0].key) != late[0] or late[0].key not in self.line.late):
+            heapq.heappop(late)
+        if late:
+            return late[0]
         heap = self.heap
         # Members leave without a search of the heap; their orders are dropped when they come to the top.
         while heap and self.members.get(heap[0].key) != heap[0]:
@@ -71,6 +78,10 @@ class EquivalenceClass(msgspec.Struct, eq=False):
         if self.members.get(order.key) != order:
             self.members[order.key] = order
             heapq.heappush(self.heap, order)
+
+    def mark_late(self, key: str) -> None:
+        """One of its members has waited for too long."""
+        heapq.heappush(self.late, self.members[key])
 
     def mark_inadmissible(self, waits: tuple[tuple[str, ...], ...], *, aside: bool) -> None:
         """Its first was refused, and one of these events could help it."""
@@ -165,12 +176,20 @@ class PendingQueue:
         if not group.members:
             self.groups.pop(group.key, None)
             self._rotation.leave_party(group)
+            # LocalQueues come and go, and each may have had its heap.
+            if group.part in self._ready and group.part != ANY_PART and self._first_of(group.part) is None:
+                del self._ready[group.part]
         elif not group.inadmissible:
             self._push(group)
 
     def mark_late(self, key: str, group: EquivalenceClass) -> None:
         """A workload of a group has waited for too long."""
+        # The line may have gone by use when it began to wait, and go by it no more.
+        if not self.by_use or key in self.late:
+            return
         self.late.add(key)
+        # Behind one that was evicted it would wait as long again, as that one comes before it and waits anew.
+        group.mark_late(key)
         if not group.inadmissible:
             self._push(group)
 

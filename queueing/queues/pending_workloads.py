@@ -39,6 +39,7 @@ class PendingWorkloads:
         self.aging: list[tuple[float, str]] = []  # heap: (when its patience ends, key)
         self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
         self.pools: dict[str, int] = {}  # by pool of quota: grows when some was given back
+        self._pool_changes = 0  # of all pools together
         self.turn = 0  # of the queue that was served last
         self._config = config
         self._rules = rules
@@ -154,8 +155,14 @@ class PendingWorkloads:
         if queue not in quotas.queues:
             return  # nobody waits in it
         pool = quotas.pool(queue)
-        self.pools[pool] = self.pools.get(pool, 0) + 1
+        self.pool_changed(pool)
         self.move_events_to_active(("quota", pool, *name) for name in amounts)
+
+    def pool_changed(self, pool: str) -> None:
+        """There may be more quota in a pool, or a queue is in another one now."""
+        # One count for all of them: a queue that changes its pool must not meet the number that it had in the other.
+        self._pool_changes += 1
+        self.pools[pool] = self._pool_changes
 
     def move_events_to_active(self, events: Iterable[Event]) -> None:
         """Whoever is parked under one of these events is looked at again."""

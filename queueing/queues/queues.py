@@ -168,14 +168,15 @@ class Queues:
     def _mark_queue_changed(self, queue: str, concerned: frozenset[str]) -> None:
         self.changes += 1
         self._wake_lines({queue, *concerned})
-        self._reroute(lambda entry: self.config.cluster_queue(entry.workload) == queue)
+        # One whose LocalQueue leads elsewhere by now holds quota here all the same, and goes where this is drained.
+        self._reroute(lambda entry: queue in {entry.queue, self.config.cluster_queue(entry.workload)})
 
     def _mark_tree_changed(self, concerned: frozenset[str]) -> None:
         """These queues may use more or less than before; what they offer, and who waits where, is as it was."""
         self._wake_lines(concerned)
         # Those who want more pods are in no line: they compare these counters.
         for pool in {self.quotas.pool(name) for name in concerned}:
-            self.pending.pools[pool] = self.pending.pools.get(pool, 0) + 1
+            self.pending.pool_changed(pool)
 
     def _wake_lines(self, queues: Collection[str]) -> None:
         # In the order of all lines, so that equal histories wake in equal order.
@@ -323,8 +324,10 @@ class Queues:
 
     def _forget_evictions(self, key: str) -> None:
         # Any of those who left others alone may have done so because of a ring through this one.
+        growing = [one for one in self.growing if self.eviction_order.was_evicted(one)]
         if self.eviction_order.forget_workload(key):
             self.pending.move_events_to_active([RING_OPENED])
+            self.growing.update({one: (self.growing[one][0], ()) for one in growing})
 
     def bind(self, pod: str, workload: str) -> None:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""

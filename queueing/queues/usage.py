@@ -128,12 +128,14 @@ class FlavorRows:
         if self._parts:
             self._rows = _join_rows([self._rows, *self._parts])
             self._parts = []
-        # Half of the numbers are dead: each sum over rows costs twice what it has to.
-        if len(self.keys) > 64 and len(self.keys) > 2 * len(self.numbers):
-            self._compact()
         return self._rows
 
-    def _compact(self) -> None:
+    def drop_dead(self) -> None:
+        """Forget rows and numbers of the dead where they are many. Numbers change: nobody may keep one from before."""
+        # Half of the numbers are dead: each sum over rows costs twice what it has to.
+        if len(self.keys) <= 64 or len(self.keys) <= 2 * len(self.numbers):
+            return
+        self._rows = self.rows()
         size = len(self.keys)
         alive = self.alive[:size]
         kept = self._rows.select_rows(alive[self._rows.owner])

@@ -80,6 +80,7 @@ CACHES = {
     "TreeNode.potential": 8,  # of each quota of queues that are there, once somebody asked for it
     "QueueConfig.local": 2,  # of namespaces that are there: who waits without a queue
     "PendingWorkloads.rooms": 8,
+    "PendingQueue._ready": 32,  # a heap of each queue that is there
     **dict.fromkeys(
         ("PendingWorkloads._later", "PendingWorkloads.aging"), 64
     ),  # heaps: who went is in them until their time

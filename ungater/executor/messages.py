@@ -37,6 +37,11 @@ def preemption_given_up(victim: str, why: str) -> str:
     return f"the preemption of {victim} came to nothing, and another is looked for: {why}"
 
 
+def quota_taken_back(grace: int) -> str:
+    """Its pod takes long to stop, and holds what another queue takes back."""
+    return f"its owner takes back the quota that it borrowed, so it has {grace} seconds to stop (reclaimGraceSeconds)"
+
+
 def overridden(budget: str) -> str:
     """Why a budget does not count: what follows why a pod is evicted."""
     return f"; {budget}: that does not count for what was borrowed (reclaimOverridesBudgets)"

@@ -3,7 +3,7 @@
 import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -17,6 +17,8 @@ from kube.workloads import WorkloadObject
 from queueing.status import standings
 from ungater.cache.cache import Cache
 from ungater.executor import messages
+from ungater.executor.eviction import ReclaimRules
+from ungater.executor.lingering import LingeringPods
 from ungater.executor.unowned import StrayPods, UnownedWorkloads
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import group_key, has_pods
@@ -33,6 +35,13 @@ SWEEP = 2.0  # seconds between two looks
 UNOWNED = 20.0  # seconds between looks at Workloads and nominated pods that are nobody's
 
 log = structlog.get_logger()
+
+
+class SweepRules(NamedTuple):
+    """``usage_labels``: of pods, by whose values it is counted what they hold. ``reclaim``: how quota is taken back."""
+
+    usage_labels: Sequence[str]
+    reclaim: ReclaimRules
 
 
 class Watches(Protocol):
@@ -58,8 +67,7 @@ class Watches(Protocol):
 class Sweeper:
     """Looks at all of it in one loop.
 
-    ``spawn``: starts a write; ``saw``: told of a Workload that is gone; ``unnominate``: removes a pod's nomination;
-    ``usage_labels``: of pods, by whose values it is counted what they hold.
+    ``spawn``: starts a write; ``saw``: told of a Workload that is gone; ``unnominate``: removes a pod's nomination.
     """
 
     def __init__(
@@ -74,7 +82,7 @@ class Sweeper:
         saw: Callable[[str], None],
         unnominate: Callable[[Pod], None],
         metrics: ControllerMetrics,
-        usage_labels: Sequence[str],
+        rules: SweepRules,
         recorder: EventRecorder,
         guard: Guard,
         clock: Clock,
@@ -87,12 +95,13 @@ class Sweeper:
         self._saw = saw
         self._unnominate = unnominate
         self._metrics = metrics
-        self._usage_labels = usage_labels
+        self._usage_labels = rules.usage_labels
         self._recorder = recorder
         self._guard = guard
         self._clock = clock
         self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.is_owner_there, cache.pod_groups.without_pods)
         self._strays = StrayPods(watches.is_owner_there)
+        self._lingering = LingeringPods(cache, watches.stored_pods, evictor, rules.reclaim, clock)
         self._unowned_at = self._nominated_at = self._queues_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
@@ -106,6 +115,7 @@ class Sweeper:
             "strays": self._tell_gated_orphans,
             "unowned": self._remove_unowned,
             "nominated": self._remove_nominations,
+            "lingering": self._lingering.hurry_pods,
             "evictions": evictor.sweep,
             "metrics": self._tell_metrics,
             "queues": self._tell_queues,

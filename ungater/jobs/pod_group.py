@@ -272,8 +272,12 @@ def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
     kinds, launcher = bool(total) and roles != [MAIN], told.launcher if told is not None else None
     made: list[PodSetView] = []
     wrong: RequestError | None = None
+    by_role: dict[str, list[Pod]] = {}
+    # Each pod is asked once: to tell its kind by its spec takes as long as all else that is done here with it.
+    for pod in found if kinds else ():
+        by_role.setdefault(role_in(pod), []).append(pod)
     for role in roles:
-        members = found if not kinds else [pod for pod in found if role_in(pod) == role]
+        members = by_role.get(role, []) if kinds else found
         if (pod_set := _declared_pod_set(role, members, keys, 0 if kinds else total, before, launcher)) is not None:
             made.append(pod_set[0])
             wrong = wrong or pod_set[1]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from crds.constants import API_VERSION, COPY_OF, HELD, OWNER
+from crds.constants import API_VERSION, COPY_OF, HELD, KUEUE_POD_SET, OWNER
 from crds.request import ParsedRequest
 from engine.model import Policy
 from kube.objects import Object, controller_of
@@ -39,9 +39,11 @@ class KueueCopy(msgspec.Struct, frozen=True):
             return body
         now = msgspec.json.decode(body["template"]).get("metadata") or {}
         meta = dict(template.get("metadata") or {})
+        # It says that Kueue started the pods: where its user wrote it too, each start would count as one by Kueue.
+        meta["labels"] = {key: text for key, text in (meta.get("labels") or {}).items() if key != KUEUE_POD_SET}
         # Kueue leaves these out of its copy (0.19.2, job_controller.go, cleanLabels), and no Job may lose them.
         managed = {key: text for key, text in (now.get("labels") or {}).items() if key in _MANAGED_LABELS}
-        if labels := {**(meta.get("labels") or {}), **managed}:
+        if labels := {**meta.pop("labels"), **managed}:
             meta["labels"] = labels
         found = {**body, "template": {**template, **({"metadata": meta} if meta else {})}}
         count = before.get("count")

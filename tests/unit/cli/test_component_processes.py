@@ -98,7 +98,17 @@ def test_a_command_keeps_its_process_and_checks_its_settings_first(component, tm
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {**DEVICES, **CLASSES, "domain": "example.com", "numaIgnoredResources": ["a", "b"]}]
+    "given",
+    [
+        {},
+        {
+            **DEVICES,
+            **CLASSES,
+            "domain": "example.com",
+            "numaIgnoredResources": ["a", "b"],
+            "fairUseResourceWeights": {"cpu": 2},
+        },
+    ],
 )
 def test_the_settings_that_are_told_are_those_that_were_checked(given):
     checked = from_mapping(given)

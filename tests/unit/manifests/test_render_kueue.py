@@ -65,11 +65,13 @@ def test_beside_kueue_webhooks_and_policies_for_tenants_meet_served_namespaces_a
     assert found.keys() - plain.keys() == {
         ("ValidatingAdmissionPolicy", "topogate-served"),
         ("ValidatingAdmissionPolicyBinding", "topogate-served"),
+        ("ValidatingAdmissionPolicy", "topogate-started"),
+        ("ValidatingAdmissionPolicyBinding", "topogate-started"),
     }
 
 
 def test_without_it_all_is_as_it_was():
-    expected = [one for one in named(SIDE_BY_SIDE) if one[1] != "topogate-served"]
+    expected = [one for one in named(SIDE_BY_SIDE) if one[1] not in {"topogate-served", "topogate-started"}]
     assert list(named(InstallOptions(kueue=True))) == expected
     text = yaml.safe_dump(render.objects(InstallOptions(kueue=True)))
     assert "matchResources" not in text
@@ -82,3 +84,10 @@ def test_the_label_is_for_those_who_may_patch_all_namespaces():
     assert (
         policy["validations"][0]["expression"] == "authorizer.group('').resource('namespaces').check('patch').allowed()"
     )
+
+
+def test_nobody_but_controllers_says_in_a_served_namespace_that_kueue_started_a_job():
+    policy = named(SIDE_BY_SIDE)["ValidatingAdmissionPolicy", "topogate-started"]["spec"]
+    assert policy["matchConstraints"]["namespaceSelector"] == {"matchLabels": {SERVED["key"]: "true"}}
+    assert [one["operations"] for one in policy["matchConstraints"]["resourceRules"]] == [["UPDATE"], ["UPDATE"]]
+    assert policy["validations"][0]["expression"].startswith("variables.after <= variables.before || authorizer.group(")

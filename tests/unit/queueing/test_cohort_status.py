@@ -91,6 +91,14 @@ def test_shares_of_cohorts_by_their_weights():
     assert standings(queues, ("tas",)).cohorts["product"].share == INFINITE_SHARE
 
 
+def test_a_share_is_never_more_than_its_field_holds():
+    queues = make_queues(
+        make_queue("q", 0, cohort="c", weight=1), make_queue("d", 1, cohort="c"), rules=Rules(fair=True)
+    )
+    hold(queues, q=2**62)  # the API server would refuse the whole status for one number beyond 64 bits
+    assert standings(queues, ("tas",)).cluster["q"].share == INFINITE_SHARE
+
+
 def test_a_share_that_is_whole_is_not_rounded_up():
     queues = make_queues(make_queue("a", 0, cohort="x"), make_queue("b", 100, cohort="x"), rules=Rules(fair=True))
     hold(queues, a=29)

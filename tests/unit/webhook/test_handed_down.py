@@ -142,6 +142,16 @@ def test_a_trainjob_says_its_request_in_both_places():
     assert template == {"spec": {"x": 1}, "metadata": {"annotations": {REQUIRE: RACK}}}
 
 
+@pytest.mark.parametrize(
+    ("said", "below"), [({REQUIRE: BLOCK, SIZE: "4"}, {LEVEL: RACK}), ({KEYS.group: "g"}, {REQUIRE: RACK})]
+)
+def test_a_trainjob_is_refused_a_request_that_is_whole_in_one_of_its_two_places_alone(said, below):
+    """Stored with a half of it in the other one, its next change would be refused for what we wrote."""
+    owner = make_owner("TrainJob", {PRIORITY: "high"}, said)
+    owner["spec"]["annotations"] = below
+    assert denied(owner).startswith("metadata.annotations[")
+
+
 def test_a_queue_on_a_trainjob_is_told_to_queue_nothing():
     """Trainer 2.2.1 (jobset plugin, Build) resumes what a queue suspends, so the two would go on for ever."""
     owner = make_owner("TrainJob", {QUEUE: "q"})

@@ -7,7 +7,9 @@ from cli.doctor.queues import findings
 
 def said(cohorts, *queues):
     reading = read([cluster(name, cohortName=of) for name, of in queues], (), (), cohorts=cohorts)
-    return [(str(one.weight), one.about, one.message, one.mend) for one in findings(reading.queues, {"tas"})]
+    return [
+        (str(one.weight), one.about, one.message, one.mend) for one in findings(reading.queues, {"tas"}, defaults=True)
+    ]
 
 
 def test_nothing_is_said_of_trees_that_are_in_order():

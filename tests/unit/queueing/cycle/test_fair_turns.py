@@ -162,6 +162,29 @@ def test_one_that_has_waited_for_too_long_goes_first_whatever_its_local_queue_us
     assert list(queues.waiting("q")) == ["a-late", "b1"], "one that joins again is as late as it was"
 
 
+def test_one_that_is_late_waits_for_no_equal_one_before_it_that_is_not():
+    state = make_state(1, 1)
+    queues = shared(8, rules=Rules(patience=1e9, hold=100.0, use=USE))
+    submit(queues, one_node("a-runs", "a", created=1.0))
+    run(state, queues, 1.0)
+    submit(queues, one_node("a-waits", "a", created=2.0), now=10.0)
+    queues.release_and_requeue(state, "a-runs", 105.0)  # it comes first of the two again, and waits anew
+    submit(queues, one_node("b", "b", created=3.0), now=105.0)
+    used(queues, a=50.0)
+    queues.wake_due(150.0)
+    assert list(queues.waiting("q")) == ["a-waits", "b", "a-runs"]
+    assert keys(run(state, queues, 150.0)) == ["a-waits"]
+
+
+def test_a_line_that_goes_by_use_no_more_has_nobody_who_is_late():
+    state, queues = make_state(1, 1), shared(8, rules=Rules(patience=1e9, hold=100.0, use=USE))
+    submit(queues, one_node("a-new", "a", created=2.0), now=10.0)
+    submit(queues, one_node("a-old", "a", created=1.0), now=105.0)
+    queues.set_cluster_queue(make_queue("q", 8))
+    queues.wake_due(150.0)
+    assert keys(run(state, queues, 150.0)) == ["a-old"]
+
+
 def test_one_that_was_evicted_is_late_no_more():
     state = make_state(1, 1)
     queues = shared(8, rules=Rules(patience=1e9, hold=1000.0, use=USE))

@@ -220,3 +220,17 @@ def test_after_a_restart_it_passes_nobody_who_has_waited_long():
     queues.submit(make_workload("old", count=2, priority=3, created=1.0), 500.0, since=1.0)
     made = cycle(state, queues, 500.0)
     assert ([one.key for one in made.resized], keys(made)) == (["svc"], [])
+
+
+def test_one_that_grows_in_a_queue_that_was_deleted_stops_nobody_else():
+    state, queues = make_state(1, 4), make_queues(make_queue("gone"), make_queue("q"))
+    admitted(state, queues, make_workload("lost", "gone", gpu=4), make_workload("grows", gpu=4))
+    for key in ("lost", "grows"):
+        elastic.resize(state, queues, key, {"main": 0})  # all its pods are done, so the deleted queue uses nothing
+        queues.wish(key, {"main": 1})
+    queues.remove_cluster_queue("gone")
+    submit(queues, make_workload("waits", gpu=4))
+    found = cycle(state, queues, 2.0, 64)
+    assert not found.failed
+    assert keys(found) == ["waits"]
+    assert [one.key for one in found.resized] == ["grows"]

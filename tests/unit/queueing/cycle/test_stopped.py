@@ -127,3 +127,16 @@ def test_the_example_of_kueue_once_the_one_that_waits_for_its_check_gave_back_wh
     assert keys(run(state, queues, 6.0)) == []
     queues.set_cluster_queue(queue)
     assert keys(run(state, queues, 7.0)) == ["w1", "w2"], "in their old order"
+
+
+def test_one_whose_local_queue_leads_elsewhere_goes_when_the_queue_whose_quota_it_holds_is_drained():
+    state, queues = make_state(1, 4), make_queues(QUEUE, make_queue("new", 16))
+    submit(queues, make_workload("w"))
+    assert keys(run(state, queues)) == ["w"]
+    queues.set_local_queue(LocalQueue(namespace="ns", name="q", cluster_queue="new"))
+    stop(queues, Stop.DRAIN)
+    (gone,) = run(state, queues, 2.0).evict
+    assert (gone.key, gone.message) == ("w", "ClusterQueue q is drained (stopPolicy HoldAndDrain)")
+    queues.release_and_requeue(state, "w", 3.0)
+    assert keys(run(state, queues, 3.0)) == ["w"]
+    assert queues.entries["w"].queue == "new"

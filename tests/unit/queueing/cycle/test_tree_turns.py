@@ -19,6 +19,7 @@ from support.queue_factories import (
 from queueing.cycle.cycle import cycle
 from queueing.cycle.tournament import Contender, Tournament
 from queueing.model import Rules
+from queueing.queues.cohort_tree import CohortTree
 from queueing.queues.held import Held
 from queueing.queues.quota import Quotas
 
@@ -268,3 +269,22 @@ def test_who_grows_counts_with_its_cohort_against_those_outside(nested, gets_it)
     submit(queues, make_workload("job", "beside", gpu=2, level=HOST, created=1.0))
     made = cycle(state, queues, 2.0)
     assert [*keys(made), *(one.key for one in made.resized)] == [gets_it]
+
+
+def test_turns_in_a_deep_tree_cost_as_many_steps_as_it_has_levels(monkeypatch):
+    levels, steps, real = 300, 0, CohortTree.handed_up_to
+
+    def counted(tree, below, node, more):
+        nonlocal steps
+        steps += 0 if node is below else 1 + below.path.index(node)
+        return real(tree, below, node, more)
+
+    monkeypatch.setattr(CohortTree, "handed_up_to", counted)
+    names = [f"q{number}" for number in range(8)]
+    queues = make_queues(*(make_queue(name, 8, cohort="c0") for name in names), rules=Rules(fair=True))
+    for level in range(levels):
+        queues.set_cohort(make_cohort(f"c{level}", 0, f"c{level + 1}"))
+    submit(queues, *(make_workload(name, name, gpu=4, level=HOST) for name in names))
+    assert sorted(keys(cycle(make_state(), queues, 1.0, 64))) == names
+    # Each queue comes in, and goes out twice: when it is served, and as it has nobody left.
+    assert steps <= 3 * len(names) * (levels + 2)

@@ -1,7 +1,17 @@
 """Workloads that have each other evicted in a ring stop."""
 
 import msgspec
-from support.queue_factories import GPU, keys, make_pod_set, make_queues, make_workload, run, submit
+from support.queue_factories import (
+    GPU,
+    keys,
+    make_pod_set,
+    make_queue,
+    make_queues,
+    make_state,
+    make_workload,
+    run,
+    submit,
+)
 
 from engine.cluster.state import ClusterState
 from queueing.cycle.cycle import cycle
@@ -16,6 +26,7 @@ from queueing.model import (
     Rules,
     Within,
 )
+from queueing.queues.eviction_order import EvictionOrder
 
 NIC = "example.com/nic"
 TAKES_ALL = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY, borrowing=True)
@@ -83,3 +94,27 @@ def test_a_ring_has_another_turn_when_one_of_it_wishes_for_something_else():
     found = turns(state, queues)
     assert found[0] == ("other", "high")
     assert [name for name in made if queues.entries[name].grant] == ["high"]
+
+
+def test_nothing_is_kept_of_workloads_that_are_gone():
+    order = EvictionOrder()
+    order.record_evictions("a", ["b", "c"])
+    order.record_evictions("b", ["c"])
+    order.record_evictions("c", ["c"])  # one that grows and gives up a part of itself
+    assert order.takers_before("c") == {"a", "b"}
+    assert [order.forget_workload(key) for key in ("b", "d", "a", "c")] == [True, False, True, False]
+    assert order == EvictionOrder()
+
+
+def test_one_that_wants_more_pods_has_another_turn_when_a_ring_opens():
+    state, lender = make_state(1, 4), make_queue("lends", 8, cohort="c")
+    queues = make_queues(make_queue("q", 8, cohort="c", preemption=TAKES_ALL), make_queue("b", 0, cohort="c"), lender)
+    submit(queues, make_workload("grows", priority=9), make_workload("low", "b"), make_workload("waits", "b"))
+    assert keys(run(state, queues)) == ["grows", "low"]
+    queues.eviction_order.record_evictions("low", ["waits"])
+    queues.eviction_order.record_evictions("waits", ["grows"])
+    queues.wish("grows", {"main": 2})
+    assert not cycle(state, queues, 2.0).preempting, "it would borrow, and was evicted for one that low had evicted"
+    queues.remove_workload(state, "waits")
+    (found,) = cycle(state, queues, 3.0).preempting
+    assert (found.key, [victim.key for victim in found.victims]) == ("grows", ["low"])

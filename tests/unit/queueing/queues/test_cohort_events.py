@@ -2,6 +2,8 @@
 
 from support.queue_factories import keys, make_cohort, make_queue, make_queues, make_state, make_workload, run, submit
 
+from queueing.cycle.cycle import cycle
+
 
 def waiting(queues, *workloads):
     """Queues with these workloads, of which none fits now."""
@@ -61,6 +63,18 @@ def test_those_who_grow_try_again_when_their_tree_changes():
     before = queues.freed_so_far("ns/x")
     queues.set_cohort(make_cohort("team", 8))
     assert queues.freed_so_far("ns/x") != before
+
+
+def test_those_who_grow_try_again_when_their_cohort_comes_below_another_one():
+    queues, state = make_queues(make_queue("a", 8, cohort="team")), make_state()
+    queues.set_cohort(make_cohort("team"))
+    queues.set_cohort(make_cohort("org", 8))
+    submit(queues, make_workload("ns/x", "a", gpu=8))
+    run(state, queues)
+    queues.wish("ns/x", {"main": 2})
+    assert not run(state, queues).resized
+    queues.set_cohort(make_cohort("team", 0, "org"))  # each of the two trees changed once
+    assert [one.key for one in cycle(state, queues, 2.0).resized] == ["ns/x"]
 
 
 def test_a_cohort_that_nobody_made_is_removed_in_vain():

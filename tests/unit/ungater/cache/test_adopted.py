@@ -493,6 +493,16 @@ def test_evicted_later_the_template_is_as_its_user_wrote_it():
     assert "active" not in made["spec"]
 
 
+def test_put_back_it_does_not_say_that_kueue_started_it_though_its_user_wrote_that():
+    """Resumed by hand after its Workload was deleted, it would else be taken over again, whatever quota there is."""
+    labels = {"app": "x", KUEUE_POD_SET: "main"}
+    owner = owner_of(make_job("train", suspend=True, pod_labels=labels), KEYS)
+    copy = KueueCopy(({"name": "main", "count": 1, "template": {"metadata": {"labels": labels}, "spec": {}}},))
+    stored = new_workload(owner, 0, kueue=copy)["spec"]["podSets"]
+    assert stored[0]["template"]["metadata"]["labels"] == {"app": "x"}
+    assert restore(owner, stored)["spec"]["template"]["metadata"]["labels"] == {"app": "x", KUEUE_POD_SET: None}
+
+
 def test_a_job_that_kueue_was_told_to_keep_waiting_waits_on():
     made = new_workload(owner_of(make_job(suspend=True), KEYS), 0, kueue=KueueCopy(active=False))
     assert made["spec"]["active"] is False

@@ -62,7 +62,7 @@ class Shared(World):
     def written(self):
         """What would be written of the LocalQueue now; it is there afterwards."""
         (local,) = self.stores["local_queue"].values()
-        source = Source(self.memory.queues, lambda: ("gpu",), lambda: (), lambda: [local], set)
+        source = Source(self.memory.queues, lambda: ("gpu",), lambda: (), lambda: (), lambda: [local], set)
         (patch,) = list(changes(source, self.clock.at)) or [None]
         if patch is None:
             return None
