@@ -25,14 +25,14 @@ def findings(tree: CohortTree, flavors: Collection[str]) -> Iterator[Finding]:
 def _circles(tree: CohortTree) -> Iterator[Finding]:
     # A circle is told once, whatever number of cohorts and queues is in it and below it.
     for cycle in sorted({node.cycle for node in tree.cohorts.values() if node.cycle}):
-        mend = f"kubectl edit cohort {cycle[0]}: name another spec.parentName, or none and no limits"
+        mend = f"kubectl edit cohorts.topogate.dev {cycle[0]}: name another spec.parentName, or none and no limits"
         yield error(f"Cohort {cycle[0]}", in_circle(cycle), mend)
 
 
 def _missing(tree: CohortTree, objects: Collection[str]) -> Iterator[Finding]:
     for name, parent in sorted(tree.missing_parents()):
         hint = meant(parent, (one for one in objects if one != name))
-        mend = f"create that Cohort, or kubectl edit cohort {name}: name another spec.parentName"
+        mend = f"create that Cohort, or kubectl edit cohorts.topogate.dev {name}: name another spec.parentName"
         yield warning(f"Cohort {name}", missing_parent(parent), f"{mend}; {hint}" if hint else mend)
     if not objects:
         return
@@ -46,7 +46,9 @@ def _missing(tree: CohortTree, objects: Collection[str]) -> Iterator[Finding]:
         if hint := meant(cohort, objects):
             text = f"names cohort {cohort}, for which there is no Cohort: it lends and borrows outside of every tree"
             about = f"ClusterQueue {some(queues)}"
-            yield warning(about, text, f"kubectl edit clusterqueue {queues[0]}: check spec.cohortName; {hint}")
+            yield warning(
+                about, text, f"kubectl edit clusterqueues.topogate.dev {queues[0]}: check spec.cohortName; {hint}"
+            )
 
 
 def _unusable(tree: CohortTree, flavors: Collection[str]) -> Iterator[Finding]:
@@ -61,6 +63,7 @@ def _unusable(tree: CohortTree, flavors: Collection[str]) -> Iterator[Finding]:
         shown = some([f"{resource} of flavor {flavor}" for flavor, resource in idle])
         unknown = next((flavor for flavor, _ in idle if flavor not in flavors), None)
         hint = meant(unknown, flavors) if unknown is not None else ""
-        mend = f"kubectl edit cohort {name}: correct it; or have a ClusterQueue below list the same, if with nominal 0"
+        edit = f"kubectl edit cohorts.topogate.dev {name}: correct it"
+        mend = f"{edit}; or have a ClusterQueue below list the same, if with nominal 0"
         text = f"has quota or limits for {shown}, which no ClusterQueue below it lists: nobody can use them"
         yield warning(f"Cohort {name}", text, f"{mend}; {hint}" if hint else mend)

@@ -126,7 +126,9 @@ def _of_nobody(held: HangingView) -> Iterator[Finding]:
         namespace, name = workload.metadata.namespace, workload.metadata.name
         count, since = observed.admission.count, duration(int(held.now - made))
         text = f"it holds room for {count} pods, and its owner is not there (made {since} ago)"
-        yield warning(f"workload {namespace}/{name}", text, f"kubectl delete workload -n {namespace} {name}")
+        yield warning(
+            f"workload {namespace}/{name}", text, f"kubectl delete workloads.topogate.dev -n {namespace} {name}"
+        )
 
 
 def about(entry: WorkloadEntry) -> str:

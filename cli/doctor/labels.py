@@ -45,7 +45,7 @@ def without_a_domain(name: str, nodes: Sequence[Labelled], levels: Sequence[str]
             yield warning(
                 name,
                 why,
-                f"where the label does not come back: kubectl delete resourceflavor {flavor}; "
+                f"where the label does not come back: kubectl delete resourceflavors.topogate.dev {flavor}; "
                 f"{install} --topology {others} --flavor {flavor}-2",
             )
             continue
@@ -76,7 +76,9 @@ def of_tools(name: str, nodes: Sequence[Labelled], levels: Sequence[str], instal
     for key in superseded(nodes, levels):
         flavor = name.removeprefix("flavor ")
         others = ",".join(SUPERSEDED.get(level, level) for level in levels)
-        mend = f"kubectl delete resourceflavor {flavor}; {install} --topology {others} --flavor {flavor}-2"
+        mend = (
+            f"kubectl delete resourceflavors.topogate.dev {flavor}; {install} --topology {others} --flavor {flavor}-2"
+        )
         yield warning(name, superseded_in_words(key), mend)
     for wide, narrow, most, least in lopsided_levels(nodes, levels):
         text = lopsided_in_words(wide, narrow, most, least)

@@ -57,7 +57,7 @@ def findings(seen: NodesView) -> Iterator[Finding]:
         if both:
             which = f"{one.metadata.name} and {other.metadata.name}"
             text = f"{with_verb(sorted(both), 'belongs', 'belong')} to {which}: counted twice"
-            yield error("flavors", text, f"kubectl delete resourceflavor {other.metadata.name}")
+            yield error("flavors", text, f"kubectl delete resourceflavors.topogate.dev {other.metadata.name}")
     topologies = [(one.metadata.name, one.spec.topology) for one in flavors if one.spec.topology is not None]
     known = LevelNames.read((name, topology.levels, topology.names) for name, topology in topologies)
     for text in sorted({text for _, topology in topologies for text in topology.names or {}}):
@@ -67,7 +67,7 @@ def findings(seen: NodesView) -> Iterator[Finding]:
                 "queues whose flavors mean one of them"
             )
             mend = "where Jobs name no queue, or one with several of these flavors, have them say the level itself"
-            yield warning("flavors", message, f"{mend}: kubectl get resourceflavors -o wide lists them")
+            yield warning("flavors", message, f"{mend}: kubectl get resourceflavors.topogate.dev -o wide lists them")
     yield from _outside(flavors, nodes)
     yield from shared_host_names(nodes)
     yield from _insides(seen, flavors, nodes)
@@ -102,7 +102,7 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: NodesView) 
             text = f"its levels are the wrong way round: {wide} {lies} {narrow}"
             order = ",".join({wide: narrow, narrow: wide}.get(level, level) for level in levels)
             mend = f"{seen.install} --topology {order} --flavor {flavor.metadata.name}-2"
-            yield error(name, text, f"kubectl delete resourceflavor {flavor.metadata.name}; {mend}")
+            yield error(name, text, f"kubectl delete resourceflavors.topogate.dev {flavor.metadata.name}; {mend}")
         elif how.mistaken or (how.straddling and narrow in UNIQUE):
             value, parts = how.odd
             # The fewest nodes are the likeliest mistake, and the cheapest one to mend.

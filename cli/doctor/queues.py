@@ -1,6 +1,7 @@
 """Queues that admit nothing, or less than they seem to, and what mends that. Pure: what was read in, findings out.
 
 A LocalQueue is reported only for its own faults: that its ClusterQueue admits nothing is a finding of the ClusterQueue.
+Commands name kinds with their group: where Kueue is there too, kubectl would take its objects of the same name.
 """
 
 from collections.abc import Collection, Iterator
@@ -41,14 +42,16 @@ def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) ->
     if standing.reason is Reason.COHORT_CYCLE:
         return  # told of the cohorts
     if standing.reason is Reason.QUEUE_STOPPED:
-        yield warning(about, _text(standing), f"kubectl patch clusterqueue {queue.name} {GO_ON}")
+        yield warning(about, _text(standing), f"kubectl patch clusterqueues.topogate.dev {queue.name} {GO_ON}")
         return
     named = [one.flavor for group in queue.groups for one in group.flavors]
     missing = sorted({flavor for flavor in named if flavor not in known})
     if missing:
         there = f"there are {some(sorted(known))}" if known else "there is none: `topogate install --topology auto`"
         hint = meant(missing[0], known)
-        mend = f"kubectl edit clusterqueue {queue.name}: name a ResourceFlavor that exists; {hint or there}"
+        mend = (
+            f"kubectl edit clusterqueues.topogate.dev {queue.name}: name a ResourceFlavor that exists; {hint or there}"
+        )
         # Active with a missing flavor: it admits by the others, and less than it seems to.
         yield (warning if standing.active else error)(about, _text(standing), mend)
     elif standing.active and standing.message.endswith(NO_EFFECT):
@@ -58,14 +61,15 @@ def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) ->
 def _local(queues: Queues, local: LocalQueue, standing: Standing) -> Finding:
     about, where = f"LocalQueue {local.namespace}/{local.name}", f"-n {local.namespace}"
     if standing.reason is Reason.QUEUE_STOPPED:
-        return warning(about, _text(standing), f"kubectl patch localqueue {where} {local.name} {GO_ON}")
+        return warning(about, _text(standing), f"kubectl patch localqueues.topogate.dev {where} {local.name} {GO_ON}")
     if standing.reason is Reason.NO_QUEUE:
         known = queues.quotas.queues
         there = f"there are {some(sorted(known))}" if known else "docs/queues.md says how to make one"
         hint = meant(local.cluster_queue, known) or there
         mend = f"create that ClusterQueue, or the LocalQueue again with another spec.clusterQueue; {hint}"
         return error(about, _text(standing), mend)
-    mend = f"kubectl edit clusterqueue {local.cluster_queue}: have spec.namespaceSelector select {local.namespace}"
+    edit = f"kubectl edit clusterqueues.topogate.dev {local.cluster_queue}"
+    mend = f"{edit}: have spec.namespaceSelector select {local.namespace}"
     return error(about, _text(standing), mend)
 
 

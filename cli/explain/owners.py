@@ -69,7 +69,7 @@ async def not_found(client: Client, cache: Cache, namespace: str, kind: str, nam
     kinds = sorted({one.job.kind for one in cache.entries.values() if one.job.namespace == namespace})
     what = kind or "Job or other owner of pods"
     has = f"those that have are of kind {', '.join(kinds)}" if kinds else "nothing there has"
-    hint = f"{has}; `kubectl get workloads -n {namespace}` lists what it knows"
+    hint = f"{has}; `kubectl get workloads.topogate.dev -n {namespace}` lists what it knows"
     return Failure(f"no {what} {name} in namespace {namespace} has pods that Topogate places: {hint}")
 
 

@@ -308,7 +308,7 @@ def _next_steps(options: render.InstallOptions, flavor: dict[str, Any] | None) -
     if options.beside:
         stdout().print(
             f"Beside Kueue, Topogate serves namespaces with the label {installation.SERVED_TRUE} alone. Have Kueue\n"
-            "leave them out before you label one: docs/designs/side-by-side.md.",
+            "leave them out before you label one: docs/move-from-kueue.md, Move while Kueue runs.",
             soft_wrap=True,
         )
     elif options.kueue:

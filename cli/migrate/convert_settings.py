@@ -147,7 +147,7 @@ def judge_selector(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
     namespace = scene.body.get("namespace") or "kueue-system"
     values = ["kube-system", namespace]
     default = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values}
-    others = [one for one in _required_of(scene.body) if one != _NOT_SERVED]
+    others = [one for one in _required_of(scene.body) if one not in _NOT_SERVED]
     # Requirements are judged together: each of them alone says something else.
     if leaf.path[1:2] == ("matchExpressions",) and others in ([default], []):
         beside = leaves_served_out(scene.body)
@@ -158,7 +158,10 @@ def judge_selector(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
     )
 
 
-_NOT_SERVED: Final = {"key": SERVED, "operator": "DoesNotExist"}
+_NOT_SERVED: Final = (
+    {"key": SERVED, "operator": "DoesNotExist"},
+    {"key": SERVED, "operator": "NotIn", "values": ["true"]},
+)
 
 
 def _required_of(configuration: Json) -> list[Any]:
@@ -170,7 +173,7 @@ def _required_of(configuration: Json) -> list[Any]:
 
 def leaves_served_out(configuration: Json) -> bool:
     """Whether Kueue leaves out namespaces that Topogate serves beside it."""
-    return _NOT_SERVED in _required_of(configuration)
+    return any(one in _NOT_SERVED for one in _required_of(configuration))
 
 
 def judge_strategy(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:

@@ -168,5 +168,5 @@ def find_unselected(queue: queues.ClusterQueue, namespace: str, labels: dict[str
         return f"ClusterQueue {name} cannot be read: {error}", "correct its quota"
     if served:
         return "", ""
-    mend = f"kubectl edit clusterqueue {name}: have spec.namespaceSelector select {namespace}"
+    mend = f"kubectl edit clusterqueues.topogate.dev {name}: have spec.namespaceSelector select {namespace}"
     return f"ClusterQueue {name} does not select namespace {namespace}", mend

@@ -26,7 +26,7 @@ def test_a_circle_is_told_once_whatever_is_in_it_and_below_it():
     ((weight, about, message, mend),) = said(tree, ("x", "below"), ("y", "a"), ("z", "b"))
     assert (weight, about) == ("error", "Cohort a")
     assert message.startswith("cohorts a and b are each other's parents (a → b → a): nothing of the queues below")
-    assert mend == "kubectl edit cohort a: name another spec.parentName, or none and no limits"
+    assert mend == "kubectl edit cohorts.topogate.dev a: name another spec.parentName, or none and no limits"
 
 
 def test_two_circles_are_two_findings():
@@ -40,14 +40,14 @@ def test_a_missing_parent_is_a_warning_with_the_name_that_was_meant():
     assert message == "there is no Cohort orgs, its parent: it counts as one without quota or limits"
     assert mend.endswith("; did you mean org?")
     ((_, _, _, mend),) = said([cohort("research", "company")], ("vision", "research"))
-    assert mend == "create that Cohort, or kubectl edit cohort research: name another spec.parentName"
+    assert mend == "create that Cohort, or kubectl edit cohorts.topogate.dev research: name another spec.parentName"
 
 
 def test_queues_whose_cohort_is_nearly_an_object_are_told_together():
     ((weight, about, message, mend),) = said([cohort("research")], ("v", "reserach"), ("w", "reserach"), ("x", "flat"))
     assert (weight, about) == ("warning", "ClusterQueue v, w")
     assert message.startswith("names cohort reserach, for which there is no Cohort")
-    assert mend == "kubectl edit clusterqueue v: check spec.cohortName; did you mean research?"
+    assert mend == "kubectl edit clusterqueues.topogate.dev v: check spec.cohortName; did you mean research?"
 
 
 def test_quota_that_no_queue_below_lists():

@@ -110,7 +110,7 @@ def test_a_workload_whose_owner_is_not_there():
     ((_, about, message, mend),) = said(workloads=[workload])
     assert about == f"workload ns/{owner.workload}"
     assert "holds room for 4 pods, and its owner is not there" in message
-    assert mend == f"kubectl delete workload -n ns {owner.workload}"
+    assert mend == f"kubectl delete workloads.topogate.dev -n ns {owner.workload}"
 
 
 def test_a_node_that_was_left_out_a_short_time_ago_is_named():

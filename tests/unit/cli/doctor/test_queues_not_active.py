@@ -22,7 +22,7 @@ def test_a_flavor_that_is_not_there_is_told_once_of_its_cluster_queue():
     ((weight, about, message, mend),) = said([cluster("gpu", quota("tass"))], [local("a", "gpu")])
     assert (weight, about) == ("error", "ClusterQueue gpu")
     assert message.startswith("NoFlavor: there is no ResourceFlavor tass")
-    assert mend == "kubectl edit clusterqueue gpu: name a ResourceFlavor that exists; did you mean tas?"
+    assert mend == "kubectl edit clusterqueues.topogate.dev gpu: name a ResourceFlavor that exists; did you mean tas?"
 
 
 def test_one_of_several_flavors_that_is_not_there_is_a_warning():
@@ -42,8 +42,16 @@ def test_a_local_queue_that_leads_nowhere():
 @pytest.mark.parametrize(
     ("queues", "about", "mend"),
     [
-        (([cluster("gpu", stopPolicy="Hold")], [local("a", "gpu")]), "ClusterQueue gpu", "clusterqueue gpu"),
-        (([cluster("gpu")], [local("a", "gpu", stopPolicy="Hold")]), "LocalQueue team/a", "localqueue -n team a"),
+        (
+            ([cluster("gpu", stopPolicy="Hold")], [local("a", "gpu")]),
+            "ClusterQueue gpu",
+            "clusterqueues.topogate.dev gpu",
+        ),
+        (
+            ([cluster("gpu")], [local("a", "gpu", stopPolicy="Hold")]),
+            "LocalQueue team/a",
+            "localqueues.topogate.dev -n team a",
+        ),
     ],
 )
 def test_one_that_is_stopped_is_a_warning_told_once(queues, about, mend):
@@ -59,7 +67,7 @@ def test_a_namespace_that_its_cluster_queue_does_not_select():
     ((weight, about, message, mend),) = said([cluster("gpu", namespaceSelector=selector)], [local("a", "gpu")])
     assert (weight, about) == ("error", "LocalQueue team/a")
     assert "does not select namespace team" in message
-    assert mend == "kubectl edit clusterqueue gpu: have spec.namespaceSelector select team"
+    assert mend == "kubectl edit clusterqueues.topogate.dev gpu: have spec.namespaceSelector select team"
 
 
 def test_a_scope_that_the_settings_give_no_half_life_is_a_warning():

@@ -3,7 +3,7 @@
 import pytest
 from support.migrating import configuration, migrated, rows_of
 
-from cli.migrate.convert_settings import assumed_settings
+from cli.migrate.convert_settings import assumed_settings, leaves_served_out
 from cli.migrate.durations import seconds_of
 
 HALF_AN_HOUR = {"waitForPodsReadyTimeoutSeconds": 1800, "waitForPodsReadyRecoveryTimeoutSeconds": 1800}
@@ -127,8 +127,11 @@ def test_the_selector_that_is_kueues_default_says_nothing():
     report = migrated(configuration(managedJobsNamespaceSelector={"matchExpressions": [expression]}))
     assert not report.has_refusals()
     beside = [expression, {"key": "topogate.dev/served", "operator": "DoesNotExist"}]
-    report = migrated(configuration(managedJobsNamespaceSelector={"matchExpressions": beside}))
-    assert not report.has_refusals()
+    also = [expression, {"key": "topogate.dev/served", "operator": "NotIn", "values": ["true"]}]
+    for one in (beside, also):
+        body = configuration(managedJobsNamespaceSelector={"matchExpressions": one})
+        assert leaves_served_out(body)
+        assert not migrated(body).has_refusals()
     report = migrated(
         configuration(managedJobsNamespaceSelector={"matchExpressions": [*beside, beside[1] | {"key": "a"}]})
     )
