@@ -291,6 +291,7 @@ plain(
         "preempted to make room for Job ns/train"
         + messages.overridden(evictor.not_now(make_pod("a"), "budget x needs 3 pods")),
     ),
+    ("a pod that stops too slowly for who takes its quota back", messages.quota_taken_back(600)),
     ("quota that Kueue gives to others", RetryAnswer().message),
 )
 

@@ -104,7 +104,9 @@ class Orphans:
 
     def _takes_of(self, entry: WorkloadEntry, pod: Pod) -> Held | None:
         """What a pod of an admitted workload takes of a queue; None where it does not run."""
-        if not self.may_run(pod):
+        # Nobody let it go here, and no node has it: whoever writes owner references could charge a queue that others
+        # share for pods that fit nowhere. Its workload pays for those that it should have.
+        if not self.may_run(pod) or not (pod.spec.node_name or self.let_go_for(pod) or _annotated_quota(pod)):
             return None
         quota, admission = _annotated_quota(pod) or self._remembered.get(pod.metadata.uid), entry.admission
         if quota is None and admission is not None:

@@ -184,3 +184,17 @@ def test_a_pod_is_in_one_sum():
     assert not overruns.follows(first)
     assert not overruns.forget_pod("a"), "it took nothing beside what was settled"
     assert not overruns.follows(second)
+
+
+@pytest.mark.parametrize(("node", "charged"), [("", 1000), ("r1-h1", 100_000)])
+def test_a_pod_that_nobody_let_go_is_charged_once_a_node_has_it(world, node, charged):
+    """A tenant makes pods that fit nowhere, and says that its Job owns them: a shared queue would be full for ever."""
+    job = queued(world, "train", 1)
+    world.admit(job)
+    container = {"name": "c", "resources": {"requests": {"cpu": "100"}}}
+    owner = entry_of(world, job).job
+    world.put("pod", made := make_pod("forged", owner=owner, gated=False, spec={"containers": [container]}))
+    assert used(world) == 1000
+    world.put("pod", msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, node_name=node)))
+    assert used(world) == charged
+    assert world.restarted().queues.quotas.used("cq", ("gpu", "cpu")) == charged
