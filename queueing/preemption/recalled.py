@@ -47,7 +47,10 @@ def recalled_quota(state: ClusterState, queues: Queues) -> Callable[[Held, int],
 
     def is_recalled(held: Held, priority: int) -> bool:
         other = nodes.get(held.queue)
-        return other is not None and any(claim.reaches(other, held, priority) for claim in claims)
+        # Most have borrowed nothing: with 10,000 claims it took 2 ms to ask each of them.
+        if other is None or not _overuses(other, held.amounts):
+            return False
+        return any(claim.reaches(other, held, priority) for claim in claims)
 
     return is_recalled
 
