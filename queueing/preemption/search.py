@@ -63,9 +63,7 @@ WIDE_TRIES: Final = 12  # domains that are tried until one is found
 def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment) -> Plan | None:
     """Victims that make an option fit; None where no permitted set of them does."""
     # Here alone, before anybody is numbered: who may be taken is noted by numbers, and so is who holds what.
-    for flavor in dict.fromkeys(option.rooms):
-        if (usage := queues.holders.usage(state, flavor)) is not None:
-            usage.drop_dead()
+    queues.holders.drop_dead(option.rooms)
     depth = queues.quotas.begin()
     try:
         quotas, leaving = queues.quotas, queues.leaving

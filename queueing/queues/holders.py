@@ -270,6 +270,10 @@ class Holders:
             lambda: (entry.outside for entry in self.outside.values() if entry.outside is not None),
         )
 
+    def drop_dead(self, flavors: Iterable[str]) -> None:
+        """Number those who hold something in these flavors again, where most numbers are of nobody by now."""
+        self._usage.drop_dead(flavors)
+
     def _owner(self, entry: Entry) -> SlotOwner:
         workload = entry.workload
         number = self._numbers.setdefault(entry.queue, len(self._numbers))

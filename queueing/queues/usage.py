@@ -222,6 +222,12 @@ class UsageIndex:
                 found.add_pod(pod)
         return found
 
+    def drop_dead(self, flavors: Iterable[str]) -> None:
+        """Forget rows and numbers of the dead of these flavors, where rows are kept and the dead are many."""
+        for flavor in flavors:
+            if (found := self._of.get(flavor)) is not None:
+                found.drop_dead()
+
     def note_pod(self, pod: OutsidePod) -> None:
         """A pod that no queue admitted is on a node."""
         for found in self._of.values():
