@@ -60,6 +60,11 @@ class PendingWorkloads:
         else:
             line.set_rules(strict=queue.strict, by_use=by_use)
 
+    def remove_line(self, queue: str) -> None:
+        """A cluster queue is gone; whoever waited there is led to none by now."""
+        if queue in self.lines and not self.lines[queue].groups:
+            del self.lines[queue]
+
     def goes_by_use(self, queue: ClusterQueue) -> bool:
         """Whether LocalQueues of a cluster queue take turns by what they used."""
         return queue.by_use and self._rules.use is not None

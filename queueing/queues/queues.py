@@ -106,6 +106,7 @@ class Queues:
             before = self.quotas.members(name)
             self.quotas.remove_queue(name)
             self._mark_queue_changed(name, before)
+            self.pending.remove_line(name)
 
     def set_cohort(self, cohort: Cohort) -> None:
         """Take in a Cohort, new or changed."""
@@ -180,9 +181,8 @@ class Queues:
 
     def _wake_lines(self, queues: Collection[str]) -> None:
         # In the order of all lines, so that equal histories wake in equal order.
-        for name, line in self.pending.lines.items():
-            if name in queues:
-                self.pending.move_queue_to_active(line)
+        for line in [line for name, line in self.pending.lines.items() if name in queues]:
+            self.pending.move_queue_to_active(line)
 
     def _reroute(self, concerned: Callable[[Entry], bool]) -> None:
         for entry in self.entries.values():

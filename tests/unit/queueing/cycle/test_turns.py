@@ -210,3 +210,14 @@ def test_those_that_come_and_go_behind_one_that_holds_them_up_leave_nothing_behi
     for key in list(queues.entries):
         queues.remove_workload(state, key)
     assert line._ready == {"": []}
+
+
+def test_a_queue_that_is_deleted_has_no_line_and_gets_one_when_it_comes_back():
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 0))
+    submit(queues, make_workload("w", gpu=8))
+    run(state, queues)
+    queues.remove_cluster_queue("q")
+    run(state, queues, 2.0)
+    assert "q" not in queues.pending.lines
+    queues.set_cluster_queue(make_queue("q", 8))
+    assert keys(run(state, queues, 3.0)) == ["w"]
