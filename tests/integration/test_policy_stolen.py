@@ -217,6 +217,46 @@ async def test_who_serves_a_namespace_is_for_those_who_may_patch_all_of_them(use
             await client.delete(resource_of(obj), obj["metadata"]["name"])
 
 
+async def test_nobody_but_a_controller_says_that_kueue_started_a_job(users, client, namespace):
+    """A job that runs with Kueue's label in its template is taken over, whatever quota there is."""
+    rule = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "patch"]}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "jobs", "namespace": namespace}}
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jobs"}
+    await client.create(ROLES, {**role, "kind": "Role", "rules": [rule]})
+    await client.create(ROLE_BINDINGS, {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
+    await client.patch(NAMESPACES, namespace, body={"metadata": {"labels": {constants.SERVED: "true"}}})
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
+    spec = {"managedBy": "example.com/nobody", "suspend": True, "template": template}
+    await client.create(JOBS, {"metadata": {"name": "j"}, "spec": spec}, namespace)
+    user = await users("user")
+
+    def labelled(by, **labels):
+        return by.patch(JOBS, "j", namespace, body={"spec": {"template": {"metadata": {"labels": labels}}}})
+
+    started = {"kueue.x-k8s.io/podset": "main"}
+    await allowed_soon(lambda: labelled(user, app="a"))
+    beside = replace(OPTIONS, domain="kueue.x-k8s.io", beside=True)
+    policy = [renamed(obj) for obj in render.objects(beside) if obj["metadata"]["name"] == "topogate-started"]
+    for obj in policy:
+        await client.apply(resource_of(obj), obj, field_manager="test")
+    values = map(str, itertools.count())
+    try:
+        # What has the label already may have another value of it, so it is taken away again each time.
+        async def marked():
+            await labelled(client, **dict.fromkeys(started))
+            await labelled(user, **dict.fromkeys(started, f"m{next(values)}"))
+
+        await refused_soon(marked)
+        await labelled(user, app="b")
+        await refused(labelled(user, **started), "it says that Kueue started the job")
+        await labelled(client, **started)
+        await labelled(user, app="c")
+    finally:
+        for obj in policy:
+            await client.delete(resource_of(obj), obj["metadata"]["name"])
+
+
 async def test_the_ungater_changes_no_more_of_its_pods_than_it_must(pods, ungater, namespace):
     tolerated = [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]
     for name in ("gated", "placed"):
