@@ -509,6 +509,12 @@ def a_queue_that_an_owner_has_no_more():
     return decided_owner(owner_of(template={QUEUE: "team"}), before).warnings[0]
 
 
+@case
+def more_templates_than_are_looked_at():
+    groups = {"workerGroupSpecs": [OWNER_OBJECTS["RayCluster"]["spec"]["workerGroupSpecs"][0]] * 65}
+    return decided_owner(owner_of("RayCluster", {QUEUE: "team"}, spec=groups)).denied.message
+
+
 GOLDEN.section("warnings: what has no effect, or perhaps another one")
 warnings(
     [
