@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 @contextlib.contextmanager
 def trusted(kubectl, kubeconfig):
-    names = ("job", "jobset", "pod", "settings")
+    names = ("job", "jobset", "pod", "owner", "settings")
     hooks = [{"name": f"{name}.topogate.dev", "clientConfig": {"caBundle": "Cg=="}} for name in names]
     line = [kubectl, "--kubeconfig", kubeconfig, "patch", "mutatingwebhookconfiguration", "topogate-webhook"]
     line += ["--type", "strategic", "-p", json.dumps({"webhooks": hooks})]
