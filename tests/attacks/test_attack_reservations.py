@@ -233,7 +233,7 @@ async def test_a_stateful_set_that_is_scaled_beyond_what_there_is(siege):
 async def test_slices_that_do_not_divide(siege):
     request = {KEYS.slice_level: RACK_LABEL, KEYS.slice_size: "3"}
     await siege.create(unqueued("evil", 4, request=request))
-    await siege.reason("evil", "WriteFailed")  # the API server refuses the Workload; the webhook would the Job
+    await siege.reason("evil", "NeverFits")  # the last slice is a part of one, and a rack here takes no whole one
 
 
 async def test_two_groups_of_pod_sets_in_one_job(siege):

@@ -67,6 +67,9 @@ SELDOM = {
             for resource, _ in REPLICATED
             for verb in ("list", "watch")
         },
+        ("list", "workloadpriorityclasses.kueue.x-k8s.io"): "where Kueue's kind is served: test_ungater_queues",
+        ("watch", "workloadpriorityclasses.kueue.x-k8s.io"): "as above",
+        ("patch", "cohorts/status.topogate.dev"): "where there are Cohorts: test_queue_status",
         ("patch", "events.events.k8s.io"): "an event that comes again is counted: test_kube_events",
         ("list", "events.events.k8s.io"): "of a pod that does not start: test_pod_warnings",
         ("patch", "jobs/status.batch"): "before Kubernetes 1.36 a start time has to go first",

@@ -11,7 +11,7 @@ from localcluster import Fleet
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 SAMPLES = ROOT / "manifests" / "samples"
-FIRST = ("flavor", "queues")  # what the others refer to
+FIRST = ("flavor", "cohorts", "queues")  # what the others refer to
 FLEET = Fleet(blocks=2, racks=2, hosts=8, gpus=8)  # 256 GPUs
 
 

@@ -320,7 +320,7 @@ async def test_the_ca_is_rotated_under_load_and_no_request_fails(webhook, client
         body={
             "webhooks": [
                 {"name": name, "clientConfig": {"caBundle": base64.b64encode(old.ca_pem).decode()}}
-                for name in ("job.topogate.dev", "jobset.topogate.dev", "pod.topogate.dev", "settings.topogate.dev")
+                for name in (f"{kind}.topogate.dev" for kind in ("job", "jobset", "pod", "owner", "settings"))
             ]
         },
         content_type=PatchType.STRATEGIC,
