@@ -188,14 +188,19 @@ async def test_the_ungater_marks_pods_that_kueue_started_where_the_namespace_is_
     await allowed_soon(lambda: ungater.patch(PODS, "k", namespace, **marks))
 
 
-async def test_who_serves_a_namespace_is_for_those_who_may_patch_all_of_them(users, client, namespace):
-    """A platform may let the administrators of a namespace label it."""
-    rule = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch"]}
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "labels", "namespace": namespace}}
+async def let_patch(client, namespace, group, resource):
+    """Let the ServiceAccount ``user`` of a namespace patch this resource there."""
+    rule = {"apiGroups": [group], "resources": [resource], "verbs": ["get", "patch"]}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "patches", "namespace": namespace}}
     subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "labels"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "patches"}
     await client.create(ROLES, {**role, "kind": "Role", "rules": [rule]})
     await client.create(ROLE_BINDINGS, {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
+
+
+async def test_who_serves_a_namespace_is_for_those_who_may_patch_all_of_them(users, client, namespace):
+    """A platform may let the administrators of a namespace label it."""
+    await let_patch(client, namespace, "", "namespaces")
     user = await users("user")
 
     def labelled(by, **labels):
@@ -219,12 +224,7 @@ async def test_who_serves_a_namespace_is_for_those_who_may_patch_all_of_them(use
 
 async def test_nobody_but_a_controller_says_that_kueue_started_a_job(users, client, namespace):
     """A job that runs with Kueue's label in its template is taken over, whatever quota there is."""
-    rule = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "patch"]}
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "jobs", "namespace": namespace}}
-    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jobs"}
-    await client.create(ROLES, {**role, "kind": "Role", "rules": [rule]})
-    await client.create(ROLE_BINDINGS, {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
+    await let_patch(client, namespace, "batch", "jobs")
     await client.patch(NAMESPACES, namespace, body={"metadata": {"labels": {constants.SERVED: "true"}}})
     template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
     spec = {"managedBy": "example.com/nobody", "suspend": True, "template": template}
