@@ -241,4 +241,9 @@ def _same_to_slots(old: objects.Pod, new: objects.Pod, gate: str) -> bool:
         and old.metadata.labels == new.metadata.labels
         and old.status.resource_claim_statuses == new.status.resource_claim_statuses
         and (not new.spec.resource_claims or old.spec.node_name == new.spec.node_name)  # others follow it to its claim
+        # A pod that is resized to less, once its kubelet has done it, leaves quota that nothing else gives back.
+        and old.spec.containers == new.spec.containers
+        and old.spec.init_containers == new.spec.init_containers
+        and old.spec.resources == new.spec.resources
+        and (old.status is new.status or given_otherwise(old) == given_otherwise(new))
     )

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 from support.cases import objects, of_kind
 from support.looked_at import LookedAt
+from support.owned import KEYS
 
 from kube.objects import Job, Node, Pod, ResourceFlavor
 from kube.pods.resizes import given_otherwise
+from ungater.cache.pods import _same_to_slots
 
 CASE = "in-place-resize"
 
@@ -73,6 +75,21 @@ def test_a_resize_that_is_refused_changes_what_counts(world, reason):
     world.put("pod", foreign("31", status("20")))
     world.put("pod", foreign("31", status("20", conditions=pending)))
     assert world.memory.state.free_on_node("h-resize-1")["cpu"] == {"Deferred": 1000, "Infeasible": 12000}[reason]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        (foreign("30", status("30")), foreign("20", status("30")), False),
+        (foreign("20", status("30")), foreign("20", status("20")), False),
+        (foreign("20", {"phase": "Pending"}), foreign("20", status("20")), True),
+        (foreign("20", status("20")), foreign("20", status("20", qosClass="Guaranteed")), True),
+    ],
+    ids=["asked for", "carried out", "it starts", "nothing"],
+)
+def test_the_workload_of_a_pod_that_is_resized_is_looked_at(before, after, same):
+    """Quota that a smaller pod leaves comes back at a look alone, and nothing else may happen for hours."""
+    assert _same_to_slots(before, after, KEYS.gate) is same
 
 
 @pytest.mark.parametrize("told", [{"phase": "Running"}, status(), status("30"), status("30", conditions=[])])
