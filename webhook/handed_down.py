@@ -249,8 +249,11 @@ class _Handing:
 
     def _missing_entry(self) -> Iterator[Add]:
         """What is ours in a list that has one entry for each manager, where there is none yet. Raises RequestError."""
-        for place in self._kind.places if self._asks_anew else ():
+        for place in self._kind.places:
             if OURS not in place.path or next(places_in(self._owner, place), None) is not None:
+                continue
+            # A manifest that is applied again has no entry of ours, and takes away the one that was made of it.
+            if not (self._asks_anew or next(places_in(self._old or {}, place), None) is not None):
                 continue
             copies = self._copies(self._said, "", _NOTHING)
             value = {name: one for name, one in (("labels", copies.labels), ("annotations", copies.annotations)) if one}

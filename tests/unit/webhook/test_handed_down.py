@@ -474,6 +474,14 @@ def test_a_kind_that_is_not_known_is_refused_with_words():
     assert (reply.status, b"only Deployment, StatefulSet" in reply.body) == (400, True)
 
 
+def test_a_train_job_that_is_applied_again_gets_its_entry_again():
+    """`kubectl replace` with the manifest of its author, in which there is no entry of ours."""
+    manifest = make_owner("TrainJob", {PRIORITY: "high"}, {})
+    stored = stored_or_none(manifest)
+    assert stored["spec"]["runtimePatches"]
+    assert stored_or_none(manifest, stored) == stored
+
+
 TEXTS = st.dictionaries(
     st.sampled_from([QUEUE, PRIORITY, LONGEST, "other"]), st.sampled_from(["q", "r", "", "A b", "x" * 70]), max_size=3
 )
