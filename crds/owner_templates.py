@@ -148,7 +148,11 @@ def escape_key(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
+def pointer_keys(pointer: str) -> list[str]:
+    """The keys of a JSON pointer (RFC 6901): ~1 before ~0, or "~01" would become a slash."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
 def dotted_path(pointer: str) -> str:
     """A JSON pointer as messages have it: ``spec.workerGroupSpecs[0].template``."""
-    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
-    return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts).removeprefix(".")
+    return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in pointer_keys(pointer)).removeprefix(".")

@@ -66,7 +66,7 @@ def _key_rows() -> Iterator[str]:
     )
     yield _row(
         f"`{keys.gated_by}`",
-        "annotation on a Job, or another object with a queue",
+        "annotation on a Job, JobSet, LeaderWorkerSet or pod",
         "names such as `example.com/budget`, separated by commas: it is not admitted until all of them are removed",
     )
     total = "annotation on a pod of a group, or of a controller other than a Job"

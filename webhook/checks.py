@@ -1,6 +1,5 @@
 """What is refused: rules on one object each, as problems with a field path, the bad value and what is allowed."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import msgspec
 
 from crds import constants
 from crds.constants import Keys
+from crds.names import is_object_name
 from crds.request import (
     JOB_PATH,
     WISHES,
@@ -28,8 +28,6 @@ OWN = (*OWN_REQUESTS, *_WRITTEN)
 _GROUP_NAME = "expected the name of a group: lower case letters, digits, - and ., 253 characters at most"
 MOST_SHOWN = 253  # characters of a name that is refused
 _QUEUE_NAME = "expected the name of a LocalQueue: lower case letters, digits, - and ."
-# The end is \Z: a dollar sign also matches before a last line break, which no object's name has.
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
 class QueueRoute(NamedTuple):
@@ -147,8 +145,8 @@ def queue_path(keys: Keys) -> str:
 
 def check_queue_name(queue: str, keys: Keys) -> Iterator[Problem]:
     """A queue's name is one that an object can have."""
-    if not _NAME.match(queue):
-        yield Problem(INVALID, f'{queue_path(keys)}: Invalid value: "{queue}": {_QUEUE_NAME}')
+    if not is_object_name(queue):
+        yield Problem(INVALID, f'{queue_path(keys)}: Invalid value: "{queue[:MOST_SHOWN]}": {_QUEUE_NAME}')
 
 
 def check_queue(job: ReviewedJob, old: ReviewedJob | None, keys: Keys) -> Iterator[Problem]:

@@ -164,14 +164,15 @@ class _Handing:
         self._owner, self._old, self._kind, self._metadata = owner, old, kind, metadata
         self._rules, self._keys = rules, rules.keys
         self._said, self._was = said, was
-        self._asks_anew = old is None or said != was
+        self._says_otherwise = old is None or said != was
 
     def decide(self, beyond: Sequence[Problem]) -> Decision:
         """What happens to the owner. Raises RequestError, _WrongShapeError."""
         pods = list(self._changed_places())
-        ours, others = [one for one in pods if self._is_ours(one)], [one for one in pods if not self._is_ours(one)]
+        judged = [(one, self._is_ours(one)) for one in pods]
+        ours, others = [one for one, is_ours in judged if is_ours], [one for one, is_ours in judged if not is_ours]
         # An owner that exists is refused a change of what it says of its pods, and never anything else.
-        asks = self._asks_anew or any(one.asks for one in pods)
+        asks = self._says_otherwise or any(one.asks for one in pods)
         if problems := [*dict.fromkeys(self._problems(ours)), *(beyond if ours else ())]:
             return deny(problems) if asks else UNTOUCHED
         # Of pods that are not ours nothing but the copies go that are not said any more.
@@ -187,7 +188,7 @@ class _Handing:
             before = dict(places_in(self._old, place)) if self._old is not None else {}
             for pointer, body in places_in(self._owner, place):
                 same, had = before.get(pointer) == body, _NOTHING
-                if same and not self._asks_anew:
+                if same and not self._says_otherwise:
                     continue
                 if pointer in before:
                     # What is stored may be wrong, and an update may mend it.
@@ -195,7 +196,7 @@ class _Handing:
                         had = _metadata_at(pointer, before[pointer], place)
                 now = _metadata_at(pointer, body, place)
                 # The whole spec of a TrainJob is no template: nothing but its two maps matters.
-                if len(place.path) > 1 or now != had or self._asks_anew:
+                if len(place.path) > 1 or now != had or self._says_otherwise:
                     yield from self._read_place(pointer, body, place, now, had)
 
     def _read_place(self, pointer: str, body: Json, place: Place, now: _Said, had: _Said) -> Iterator[_Pods]:
@@ -213,7 +214,7 @@ class _Handing:
             request = parse_places([(self._said.annotations, JOB_PATH), (kept.annotations, path)], self._keys)
         except RequestError:
             # What a template says alone is judged when its pods are made.
-            if self._said.annotations and (self._asks_anew or asks):
+            if self._said.annotations and (self._says_otherwise or asks):
                 raise
             if self._said.annotations:
                 return
@@ -253,7 +254,7 @@ class _Handing:
             if OURS not in place.path or next(places_in(self._owner, place), None) is not None:
                 continue
             # A manifest that is applied again has no entry of ours, and takes away the one that was made of it.
-            if not (self._asks_anew or next(places_in(self._old or {}, place), None) is not None):
+            if not (self._says_otherwise or next(places_in(self._old or {}, place), None) is not None):
                 continue
             copies = self._copies(self._said, "", _NOTHING)
             value = {name: one for name, one in (("labels", copies.labels), ("annotations", copies.annotations)) if one}
@@ -298,7 +299,7 @@ class _Handing:
 
     def _warnings(self, pods: Sequence[_Pods], ours: Sequence[_Pods], *, changed: bool) -> Iterator[str]:
         kind = self._kind.kind
-        if self._asks_anew:
+        if self._says_otherwise:
             yield from self._on_owner()
             if not pods:
                 yield from (advice.on_no_template(path, kind) for path in _paths(self._said))

@@ -95,6 +95,8 @@ def of_templates(owner: Json) -> tuple[Problem, ...]:
     places = {place for one in kinds for place in one.places if place.form == "template"}
     problems: list[Problem] = []
     for pointer, body in (found for place in sorted(places) for found in places_in(owner, place)):
+        if len(problems) >= MOST_TOLD:
+            break
         with suppress(msgspec.ValidationError, RecursionError):
             template = msgspec.convert(body, PodTemplate)
             found = over_limits(template, f"{dotted_path(pointer)}.")

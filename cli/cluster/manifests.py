@@ -15,6 +15,7 @@ from cli.cluster import dump as dumps
 from cli.cluster.dump import FoundObject
 from cli.output import Failure
 from crds.constants import DEFAULT_QUEUE, WORKER_INDEX, Keys
+from crds.owner_templates import pointer_keys
 from crds.spelling import meant
 from engine.reasons import Reason
 from kube import objects
@@ -361,8 +362,7 @@ def patched(body: Json, patch: Iterable[Add]) -> Json:
     # A deep copy: the given object is the template of all other pods.
     made: Json = msgspec.json.decode(msgspec.json.encode(body))
     for add in patch:
-        # RFC 6901: ~1 before ~0, or "~01" would become a slash.
-        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in add.path.split("/")[1:])
+        *parents, last = pointer_keys(add.path)
         at: Any = made
         for part in parents:
             at = at[int(part)] if isinstance(at, list) else at[part]

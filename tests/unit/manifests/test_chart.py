@@ -162,6 +162,13 @@ def panels():
                 yield panel["title"], target["expr"], target["legendFormat"]
 
 
+def test_each_panel_of_a_dashboard_has_an_id_and_a_place_of_its_own():
+    for path in MONITORING.glob("dashboards/*.json"):
+        found = json.loads(path.read_text())["panels"]
+        assert len({one["id"] for one in found}) == len(found), path.name
+        assert len({(one["gridPos"]["x"], one["gridPos"]["y"]) for one in found}) == len(found), path.name
+
+
 def asked(expression):
     """(metric, labels of its selector) in an expression."""
     for name, selector in re.findall(r"\b(topogate_\w+)(?:\{([^}]*)\})?", expression):
