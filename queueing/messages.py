@@ -204,7 +204,7 @@ def losing(domains: "Iterable[Path]", why: str) -> str:
 
 
 def preempted(by: str, queue: str, reason: Reason, cohort: str = "") -> str:
-    """What a victim is told; ``cohort``: whose quota is taken back, where it is not that of the queue."""
+    """The message for a victim. ``cohort``: whose quota is taken back, where it is not that of the queue."""
     owner = f"cohort {cohort} takes back its quota for cluster queue {queue}"
     why = {
         Reason.IN_CLUSTER_QUEUE: f"it comes first in cluster queue {queue}",

@@ -23,7 +23,7 @@ def findings(tree: CohortTree, flavors: Collection[str]) -> Iterator[Finding]:
 
 
 def _circles(tree: CohortTree) -> Iterator[Finding]:
-    # A circle is told once, whatever number of cohorts and queues is in it and below it.
+    # A circle is one finding, however many cohorts and queues are in it and below it.
     for cycle in sorted({node.cycle for node in tree.cohorts.values() if node.cycle}):
         mend = f"kubectl edit cohorts.topogate.dev {cycle[0]}: name another spec.parentName, or none and no limits"
         yield error(f"Cohort {cycle[0]}", in_circle(cycle), mend)

@@ -82,7 +82,7 @@ async def _list_ours(client: Client, resource: Resource, type_: type[One]) -> li
 
 
 async def list_queued(client: Client) -> AsyncIterator[Json]:
-    """Jobs, pods and owners with the label of a queue. A pod that one of them made is told with its owner."""
+    """Jobs, pods and owners with the label of a queue. The report names a pod that one of them made by its owner."""
     for resource in dict.fromkeys(_JOBS):
         try:
             bodies = await client.list(resource, label_selector=KEYS.queue_name)

@@ -72,7 +72,7 @@ def read_queued(body: Json) -> QueuedObject | None:
         return None
     keys = [leaf for leaf in list_leaves(body) if is_key(leaf)]
     verdicts = [(str(leaf.path[-1]), judge_key(leaf)) for leaf in keys]
-    # A key stands on the object and on its templates: it is told once.
+    # A key stands on the object and on its templates, and the report has it once.
     unread = {(key, one.why, one.instead): None for key, one in verdicts if one.outcome == "refused"}
     return QueuedObject(
         kind=str(body.get("kind")),

@@ -280,7 +280,7 @@ def _waiting(
     reading: QueueReading, name: str, only: set[tuple[str, str]] | None, entries: Sequence[tuple[str, Entry]]
 ) -> Iterator[WaitingWorkload]:
     """Who is nominated, then the line in its order, then who is in none. ``entries``: all who are not admitted."""
-    # Once for all: the order of a line is made anew each time that it is asked for.
+    # Once for all: a line computes its order each time that it is asked for.
     places = {key: place for place, key in enumerate(reading.queues.waiting(name), 1)}
     here = [
         # False sorts first: the ones that only wait for their victims stand before the line.

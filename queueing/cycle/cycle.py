@@ -191,7 +191,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Admit one for whom all victims are gone."""
     entry = queues.entries[key]
     grant = entry.grant
-    # Also with victims left: those that were not evicted yet stay, and are told so.
+    # Also with victims left: those that were not evicted yet stay, and their status says so.
     if (stopped := queues.find_stop(entry)) is not None:
         victims = tuple(sorted(entry.victims, key=order_of))
         queues.release_and_requeue(state, key, now)

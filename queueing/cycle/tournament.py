@@ -48,7 +48,7 @@ class Tournament:
         self._refresh_path(contender.node)
 
     def leave_queue(self, node: TreeNode) -> None:
-        """A queue takes no part any more; with those that it beat, cohorts above it compete anew."""
+        """A queue takes no part any more; with those that it beat, cohorts above it compete again."""
         self._contenders.pop(node.name, None)
         self._refresh_path(node)
 

@@ -3,8 +3,8 @@
 Rules
 - One that leaves is nobody's victim, and a plan counts its quota as free. So nobody evicts it in order to take back
   what it borrowed, and yet somebody may wait until it is gone.
-- Somebody takes that back who is nominated, or waits for what others hold, and is within the nominal quota of its queue
-  with what it asks for: for one that borrows itself nobody has to hurry.
+- A workload takes that back if it is nominated, or waits for what others hold, and is within the nominal quota of its
+  queue with what it asks for: for one that borrows itself nobody has to hurry.
 - From whom a queue may take is as for victims (`queueing.preemption.cohort_reach`), but what leaves counts as used.
 """
 

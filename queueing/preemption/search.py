@@ -62,7 +62,7 @@ WIDE_TRIES: Final = 12  # domains that are tried until one is found
 
 def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment) -> Plan | None:
     """Victims that make an option fit; None where no permitted set of them does."""
-    # Here alone, before anybody is numbered: who may be taken is noted by numbers, and so is who holds what.
+    # Before the search and never within it: who may be taken is noted by number, and so is who holds what.
     queues.holders.drop_dead(option.rooms)
     depth = queues.quotas.begin()
     try:

@@ -240,7 +240,7 @@ class CohortTree:
             self.cohorts.pop(node.name, None)
 
     def _declare(self, node: TreeNode, parent: str) -> None:
-        """Have a cohort name its parent, and find out who is whose parent in a circle by that."""
+        """Have a cohort name its parent, and find the circles of parents that this makes or breaks."""
         if node.declared == parent and (node.parent is not None or not parent or node.cycle):
             self._place_below(node)
             return

@@ -1,10 +1,10 @@
-"""Who has had whom evicted, so that no ring of workloads evicts each other for ever.
+"""Which workload had which one evicted, so that no ring of workloads evicts each other for ever.
 
 Three rights may form a ring, ``withinClusterQueue``, ``reclaimWithinCohort: Any`` and ``borrowWithinCohort``: H has L
 of its own queue evicted, which it outranks, and borrows; B, of another queue, outranks H and has it evicted while it
 borrows itself; L takes its queue's nominal quota back from B, whatever its priority; and H has L evicted again. The
-weakest of the rights gives way: who would have somebody evicted in order to use more than its own share leaves those
-alone who had it evicted, directly or through others.
+weakest of the rights gives way: a workload that would have others evicted in order to use more than its own share
+leaves those alone for which it was evicted, directly or through others.
 
 Why that ends every ring. Let evictions go on for ever among workloads that do not change. Of those that evict without
 end each is evicted without end too, so some of them form a ring, and each link of it is an eviction that comes again.
@@ -45,9 +45,14 @@ class EvictionOrder(msgspec.Struct):
                     del table[one]
         return bool(takers or victims)
 
-    def was_evicted(self, key: str) -> bool:
-        """Whether somebody who is still there had it evicted."""
-        return bool(self._takers.get(key))
+    def find_evicted(self, among: Iterable[str], *, beside: str) -> list[str]:
+        """Those of some workloads that were evicted for one that is still there; [] if nothing is noted of ``beside``.
+
+        That is the usual case of a workload that ends, and thousands may want more pods.
+        """
+        if beside not in self._takers and beside not in self._victims:
+            return []
+        return [one for one in among if one in self._takers]
 
     def takers_before(self, key: str) -> set[str]:
         """Those for whom it was evicted, and those for whom these were, and so on."""

@@ -37,7 +37,7 @@ class _Holding(msgspec.Struct):
     penalty: dict[str, float] = msgspec.field(default_factory=dict)
 
     def penalize(self, share: float) -> None:
-        """Such a part of what it holds stands for it."""
+        """This part of what it holds stands for it."""
         self.penalty = {resource: amount * share for resource, amount in self.amounts.items()}
 
     def settle(self) -> dict[str, float]:
@@ -131,7 +131,7 @@ class FairUse:
         before = self._take_out(key)
         history = self._history(part)
         summed = _by_resource(amounts)
-        # With sampling it counts as admitted once that is told (`settle_use`); what was settled stays so as it grows.
+        # With sampling it counts as admitted once its status says so (`settle_use`); what was settled stays so.
         settled = admitted and (rules.sampling is None or since is not None or (before is not None and before.settled))
         holding = _Holding(summed, settled)
         if rules.sampling is None:

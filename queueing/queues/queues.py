@@ -316,7 +316,7 @@ class Queues:
         self.pending.news.leave_party(key)
 
     def note_victims(self, taker: str, victims: Sequence[HolderKey], now: float) -> None:
-        """These are told to go so that a workload has room."""
+        """These are to go, so that a workload has room."""
         self.leaving.victims_go(victims, now)
         # A pod that no queue admitted does not come back as the same one.
         workloads = [workload_of(victim) for victim in victims if role_of(victim) is not Role.POD]
@@ -324,7 +324,7 @@ class Queues:
 
     def _forget_evictions(self, key: str) -> None:
         # Any of those who left others alone may have done so because of a ring through this one.
-        growing = [one for one in self.growing if self.eviction_order.was_evicted(one)]
+        growing = self.eviction_order.find_evicted(self.growing, beside=key)
         if self.eviction_order.forget_workload(key):
             self.pending.move_events_to_active([RING_OPENED])
             self.growing.update({one: (self.growing[one][0], ()) for one in growing})
@@ -474,7 +474,7 @@ class Queues:
             self.use.charge_use(workload.part, workload.key, grant.amounts, admitted=admitted, since=since)
 
     def settle_use(self, key: str, now: float) -> None:
-        """What one holds is admitted, as it is told: from here on its use counts where use is sampled."""
+        """The status says that one is admitted: from here on what it holds counts where use is sampled."""
         self.pass_time(now)
         self.use.settle_use(key)
 
