@@ -124,7 +124,7 @@ def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
 
 def _slices_taken(held: Assignment, counts: list[int], unused: list[int], by: int, slices: Sequence[SliceLayer]) -> int:
     """Lower both by whole slices that nobody uses, and by what a tail has; returns what is left of ``by``."""
-    size, total = slices[0].size, sum(counts)
+    size, total, left = slices[0].size, sum(counts), 0
     if len(slices) > 1 or slices[0].level not in held.levels or not (total % size or by % size):
         return _taken_whole(counts, unused, by, size)
     depth = held.levels.index(slices[0].level) + 1
@@ -146,26 +146,27 @@ def _slices_taken(held: Assignment, counts: list[int], unused: list[int], by: in
         return left
     if tail:
         gone = min(tail, by)
-        _lower_inside(counts, unused, host, gone)
+        left = _lower_inside(counts, unused, host, gone)
         by -= gone
     broken = by % size
-    left = _taken_whole(counts, unused, by - broken, size)
+    left += _taken_whole(counts, unused, by - broken, size)
     if broken:
         # One slice becomes a tail: the last one that has enough without pods, else the last of all.
         inside = [one for one in reversed(places.values()) if sum(counts[at] for at in one) >= broken]
         free = (one for one in inside if sum(unused[at] for at in one) >= broken)
-        _lower_inside(counts, unused, next(free, inside[0]), broken)
+        left += _lower_inside(counts, unused, next(free, inside[0] if inside else ()), broken)
     return left
 
 
-def _lower_inside(counts: list[int], unused: list[int], inside: Sequence[int], by: int) -> None:
-    """Lower ``counts`` and ``unused`` by ``by`` in some places, from the end; those that no pod uses first."""
+def _lower_inside(counts: list[int], unused: list[int], inside: Sequence[int], by: int) -> int:
+    """Lower both by ``by`` in some places, from the end, slots that no pod uses first; returns what is left of it."""
     for most in (unused, counts):
         for at in reversed(inside):
             taken = max(min(most[at], by), 0)
             counts[at] -= taken
             unused[at] = max(0, unused[at] - taken)
             by -= taken
+    return by
 
 
 def _lower_counts(counts: list[int], most: list[int], by: int) -> int:

@@ -21,7 +21,7 @@ from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 from engine.placement.choose import FIRST_LOOK, Chooser
 from engine.placement.search.descent import Pick, Preference
-from engine.placement.search.exact import OPERATION, OutOfWork, Work
+from engine.placement.search.exact import OPERATION, Work
 from engine.placement.slice_split import NEVER, Split
 from engine.placement.slices import Layer, SlicedCounts, Slicer
 
@@ -180,13 +180,11 @@ class TailSlicer(Slicer):
         cost = (len(leaves) if at == self.tree.leaf else len(np.unique(self.tree.owners[at][leaves])) for at in steps)
         return Pick(leaves, amounts, tuple(cost))
 
-    def _better(self, pick: Pick, rank: int, domain: int, level: int) -> Pick:
-        """Search for a better pick where this one is not provably the best."""
-        layer, steps = self.layers[0], self._steps(rank, level)
+    def _split(self, units: Sequence[int], rank: int, domain: int, steps: Sequence[int]) -> Split:
+        layer = self.layers[0]
         if rank >= layer.rank:
-            return super()._better(pick, rank, domain, level)
-        units = tuple(layer.size if at <= layer.rank else 1 for at in range(self.tree.leaf + 1))
-        split = TailSplit(
+            return super()._split(units, rank, domain, steps)
+        return TailSplit(
             self.tree,
             self.counts.plain,
             self.need,
@@ -199,13 +197,6 @@ class TailSlicer(Slicer):
             tailed=self.counts,
             layer=layer,
         )
-        if all(have <= split.bound_domains(step) for have, step in zip(pick.cost, steps, strict=True)):
-            return pick
-        try:
-            other = split.solve()
-        except OutOfWork:
-            return pick
-        return other if other is not None and other.cost < pick.cost else pick
 
 
 class TailSplit(Split, kw_only=True):

@@ -228,7 +228,7 @@ class Slicer(msgspec.Struct):
         inner = [layer for layer in self.layers if layer.rank > rank]
         every = range(self.tree.leaf + 1)
         units = tuple(next((layer.size for layer in inner if layer.rank >= at), 1) for at in every)
-        split = Split(self.tree, self.counts, self.need, units, rank, domain, steps, self.work, self.prefer)
+        split = self._split(units, rank, domain, steps)
         if all(have <= split.bound_domains(step) for have, step in zip(pick.cost, steps, strict=True)):
             return pick
         try:
@@ -236,3 +236,7 @@ class Slicer(msgspec.Struct):
         except OutOfWork:
             return pick
         return other if other is not None and other.cost < pick.cost else pick
+
+    def _split(self, units: Sequence[int], rank: int, domain: int, steps: Sequence[int]) -> Split:
+        """The search for the best pick of all."""
+        return Split(self.tree, self.counts, self.need, units, rank, domain, steps, self.work, self.prefer)
