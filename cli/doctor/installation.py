@@ -163,6 +163,7 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installation:
         homes = [TRIED_IN]
         if options.beside:
             # Elsewhere than in these the webhook is not called; where there are none, nobody needs it yet.
+            homes = []
             with suppress(Forbidden):
                 labelled = await client.list(resources.NAMESPACES, label_selector=f"{SERVED}=true")
                 homes = sorted(one["metadata"]["name"] for one in labelled)

@@ -7,6 +7,7 @@ configuration was away, and where nothing can be queued at all.
 from collections.abc import Iterable, Iterator
 
 from cli.doctor.findings import Finding, warning
+from cli.output import some
 from crds.constants import Keys
 from crds.owner_templates import Json, OwnerKind, Place, dotted_path, places_in
 
@@ -29,7 +30,9 @@ def findings(owners: Iterable[Owned], keys: Keys) -> Iterator[Finding]:
         places = {path: found for place in kind.places for path, found in _queues_in(body, place, keys)}
         others = [path for path, found in places.items() if found != queue]
         if others:
-            text = f"it names queue {queue}, and {', '.join(others)} does not: its pods run outside of that queue"
+            # Keys in the path are the tenant's own text: of any length, and with anything in it.
+            shown = some([path[:200] if path.isprintable() else ascii(path)[:200] for path in others])
+            text = f"it names queue {queue}, and {shown} does not: its pods run outside of that queue"
             yield warning(about, f"{text} (it was made without Topogate's webhook)", _mend(kind, where, queue, keys))
 
 

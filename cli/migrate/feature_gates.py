@@ -100,7 +100,7 @@ def judge_gate(name: str, value: object) -> FieldVerdict:
         return (
             refused(f"Topogate never does so: {_NEVER_ON[name]}", "see docs/queues.md for the order")
             if value
-            else (left("Topogate does not either"))
+            else left("Topogate does not either")
         )
     return _BY_NAME.get(name) or refused(
         "topogate does not know the gate (it knows those of Kueue 0.19)", "see Kueue's documentation for what it does"

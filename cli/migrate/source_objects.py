@@ -56,7 +56,11 @@ def read_files(paths: Sequence[str]) -> KueueObjectsRead:
 
 def tell_unread(file: str, failure: Failure) -> Row:
     """A folder may have other YAML; one that speaks of Kueue may have a queue, and is not passed over."""
-    if GROUP.encode() not in Path(file).read_bytes():
+    try:
+        of_kueue = GROUP.encode() in Path(file).read_bytes()
+    except OSError:
+        of_kueue = True  # nobody knows
+    if not of_kueue:
         return Row("File", file, "", "", "left", why="it has no objects that can be read, and says nothing of Kueue")
     verdict = refused(str(failure).removeprefix(f"{file}: "), "correct it, or give the other files one by one")
     return Row("File", file, "", "", "refused", why=verdict.why, instead=verdict.instead)
