@@ -74,9 +74,8 @@ class CohortMetrics:
 
     def drop_series(self) -> None:
         """This process does not lead any more."""
-        for table in (self._nominal, self._subtree, self._used, self._borrowed):
-            table.replace({})
-        for table in (self._share, self._cycle, self._places, self._queues):
+        quota = self._nominal, self._subtree, self._used, self._borrowed
+        for table in (*quota, self._share, self._cycle, self._places, self._queues):
             table.replace({})
 
 

@@ -167,7 +167,7 @@ def build(
 
 
 def _set_local_queues(queues: Queues, local: Iterable[LocalQueue]) -> Iterator[str]:
-    """Take in LocalQueues and what they used over time; returns what is wrong with those that cannot be read."""
+    """Take in LocalQueues and what they used over time; yields what is wrong with those that cannot be read."""
     for one in local:
         namespace, name = one.metadata.namespace, one.metadata.name
         try:

@@ -231,7 +231,7 @@ def _parsed(config: str, namespace: str) -> Settings:
 
 
 async def _all_are_served(client: Client) -> None:
-    """Whether each namespace with a Workload of ours is labelled: else its pods would wait for ever. Raises Failure."""
+    """Raises Failure where a namespace with a Workload of ours is not labelled: its pods would wait for ever."""
     served = {
         one.metadata.name for one in await client.list(resources.NAMESPACES, label_selector=SERVED_TRUE, type=Object)
     }

@@ -230,13 +230,13 @@ def _local_uses(
             continue
         standing = found.local[key]
         used: dict[str, int] = {}
-        for (_, resource), amount in found.local[key].reserved.items():
+        for (_, resource), amount in standing.reserved.items():
             used[resource] = used.get(resource, 0) + amount
         text = "/".join(key)
         yield LocalQueueUse(
             text,
             pending=found.local[key].pending,
-            admitted=found.local[key].admitted,
+            admitted=standing.admitted,
             used={resource: format_quantity(resource, amount) for resource, amount in used.items()},
             longest_wait_seconds=max((one.age_seconds for one in waiting if one.local_queue == text), default=None),
             weight=None if standing.consumed is None else f"{local.weight / 1000:g}",

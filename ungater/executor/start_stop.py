@@ -123,12 +123,10 @@ class StartStop:
 
     async def copy_of_kueue(self, entry: WorkloadEntry) -> KueueCopy | None:
         """What Kueue's Workload says of a job that is Kueue's, or was; None where there is none. Raises KubeError."""
-        adopted = self._cache.adopted
-        taken = adopted.started_by_kueue(entry) if adopted is not None else None
-        if adopted is None or (taken is None and not adopted.is_on_hold(entry)):
+        if (adopted := self._cache.adopted) is None:
             return None
-        if taken is None:
-            return KueueCopy(active=False)
+        if (taken := adopted.started_by_kueue(entry)) is None:
+            return KueueCopy(active=False) if adopted.is_on_hold(entry) else None
         for version in kueue_objects.WORKLOADS:
             try:
                 # Whole templates are read once for each of these jobs: informers keep less of them.

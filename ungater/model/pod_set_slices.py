@@ -142,13 +142,9 @@ def slots_to_give_back(
                     given[at] = taken
                     free[at] -= taken
                     tail -= taken
-    beside = dict(given)
-    given = {}
     inside = _FreeSlices(layers, values, free)
     for domain in reversed(inside.widest):
         left -= inside.take_slices(domain, left, given)
-    for at, taken in beside.items():
-        given[at] = given.get(at, 0) + taken
     return given
 
 
@@ -181,7 +177,7 @@ class _FreeSlices:
         """Take whole slices from the end of a domain; how many slots that are."""
         if isinstance(place, int):
             if taken := min(most, self._free_in_domain(rank, place)):
-                given[place] = taken
+                given[place] = given.get(place, 0) + taken
             return taken
         size = self._sizes[rank]
         left = taken = min(most, self._free_in_domain(rank, place)) // size * size

@@ -46,8 +46,8 @@ from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.said import held_by, waits
 
-# The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
 UNADOPTED = 10.0  # seconds until one that could not be taken over is looked at again, where no event has it
+# The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
 
 # A group of pods that is gone leaves nothing that its Workload could be about.

@@ -108,9 +108,8 @@ class AdoptedAdmissions:
             return ""
         if not job.suspendable:
             return self._pods_of_others(entry)
-        said = condition(entry.observed.conditions, ADMITTED) if entry.observed is not None else None
         # Who admitted it here answers for it, and who resumes it by hand is none of Kueue's.
-        if said is not None or entry.given_back or not all(map(_is_started, job.pod_sets)):
+        if not _may_be_taken_over(entry):
             return ""
         if not self._beside.is_known():
             return "Kueue's Workloads could not be read, so it is not known whether Kueue admitted it"

@@ -35,9 +35,10 @@ class KueuePlaces:
         for pod in pods:
             if (place := self.place_of_pod(flavor, pod)) is not None:
                 counts[place] += 1
-        order = list(dict.fromkeys([*self.assigned_domains(flavor, pod_set, part), *sorted(counts)]))
+        assigned = self.assigned_domains(flavor, pod_set, part)
+        order = list(dict.fromkeys([*assigned, *sorted(counts)]))
         if missing:
-            assigned, left = self.assigned_domains(flavor, pod_set, part), needed_pods(pod_set, part) - counts.total()
+            left = needed_pods(pod_set, part) - counts.total()
             for place, count in assigned.items():
                 more = min(max(0, count - counts[place]), max(0, left))
                 counts[place] += more

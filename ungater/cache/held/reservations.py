@@ -170,15 +170,15 @@ class Reservations:
     def eviction_message(self, preemptor: HolderKey, victim: HolderKey) -> Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
         entry, other = self.queues.entries[preemptor], self.queues.entry_of_unit(victim)
-        ours, cohort = entry.queue, ""
+        ours, cohort, borrows = entry.queue, "", self._borrows(entry)
         detail = Reason.RECLAIMED
-        if self._borrows(entry):
+        if borrows:
             detail = Reason.RECLAIMED_WHILE_BORROWING
             if owed := owed_cohort(self.queues.quotas, entry, other.queue):
                 detail, cohort = Reason.RECLAIMED, owed
         # Later rules win: a plan does not store by which rule each
         # victim goes, so it is worked out from the queues as they are.
-        detail = Reason.FAIR_SHARING if self.queues.rules.fair and self._borrows(entry) else detail
+        detail = Reason.FAIR_SHARING if self.queues.rules.fair and borrows else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
         text = messages.preempted(self.queues.title_of(preemptor), ours, detail, cohort)
