@@ -9,7 +9,8 @@ Rules
   which no pod runs, and that has no room, is suspended, and waits.
 - Kueue labels the templates that it starts (0.13 and newer), and they lose that when their job is put back here. So a
   job without the label, and one that was admitted here once, is none of Kueue's: who resumes it by hand has it
-  suspended again.
+  suspended again. What is started here has the label too, so that Kueue could go on with it; such a job has no Workload
+  of Kueue's that is admitted, or has one because Kueue took it back.
 - Kueue admits a job before it resumes it, and two watches may tell of that in the other order: a job that is labelled
   and not admitted has a moment.
 - Owners that are known by their pods are not taken over. Their pods run on, and as long as they do, others wait.
@@ -18,6 +19,7 @@ Rules
 from typing import Final
 
 from crds.constants import KUEUE_POD_SET
+from crds.kueue.names import kueue_workload_name
 from engine.model import PODS, Amounts
 from engine.quantity import parse
 from kube.objects import Pod, condition, is_true
@@ -95,6 +97,12 @@ class AdoptedAdmissions:
         """Whether Kueue has a job that waits, and was told to keep it waiting."""
         kueue = self._beside.find(entry.id)
         return kueue is not None and not kueue.spec.active
+
+    def name_in_kueue(self, entry: WorkloadEntry) -> str:
+        """The name of Kueue's Workload of a job; where there is none, the name that Kueue would give to it."""
+        if (kueue := self._beside.find(entry.id)) is not None:
+            return kueue.metadata.name
+        return kueue_workload_name(entry.job.kind, entry.job.api_version, entry.job.name, entry.job.uid)
 
     def _is_of_kueue(self, pod: Pod) -> bool:
         """Whether Kueue started a pod, and it may run."""

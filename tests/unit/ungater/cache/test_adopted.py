@@ -13,10 +13,13 @@ from support.queued_world import cluster_queue, queued, read
 from support.world import FLAVOR, Ticking, make_node, stored_workload
 
 from clock import SYSTEM
-from crds.constants import HOSTNAME_LABEL, KUEUE_POD_SET, SERVED
+from crds.admitted_quota import AdmittedQuota, encode
+from crds.constants import ADMITTED_QUOTA, HOSTNAME_LABEL, KUEUE_POD_SET, KUEUE_WORKLOAD, SERVED
+from crds.kueue.names import kueue_workload_name
 from engine.reasons import Reason
 from kube.objects import Condition, FlavorTopology, Namespace, ObjectMeta, ResourceFlavor
 from queueing import model
+from ungater.executor.start_stop import StartStop
 from ungater.guard import Guard
 from ungater.jobs.job import owner_of
 from ungater.jobs.pod_template import restore
@@ -460,6 +463,78 @@ def test_pods_where_kueue_serves_are_nobodys_victims():
         pass
     assert not memory.queues.holders.outside
     assert KUEUE_POD_SET in KEYS.read
+
+
+# --- what is started here ----------------------------------------------------------------------------------------
+
+
+def waiting_in_kueue(world, job):
+    """Kueue's Workload of a job that was not admitted before its queue moved."""
+    world.kueue[id_of(job)] = kueue_workload(job, {}, count=1, conditions={})
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_what_is_started_here_names_the_workload_by_which_kueue_can_take_it_back(world, waited):
+    """One that is there may have another name than Kueue gives today (gate ShortWorkloadNames)."""
+    job = queued(world, "train")
+    if waited:
+        waiting_in_kueue(world, job)
+    name = world.memory.adopted.name_in_kueue(world.memory.entries[id_of(job)])
+    derived = kueue_workload_name("Job", "batch/v1", "train", job.metadata.uid)
+    assert name == ("job-train-00000" if waited else derived)
+
+
+async def test_the_start_of_a_job_says_it(world):
+    job = queued(world, "train")
+    world.admit(job)
+    sent = []
+
+    class Client:
+        async def patch(self, *_args, body, **_options):
+            sent.append(body)
+            return job
+
+    jobs = StartStop(Client(), world.memory, None, flavors={}, keys=KEYS, recorder=None)
+    await jobs.start_job(world.memory.entries[id_of(job)])
+    name = kueue_workload_name("Job", "batch/v1", "train", job.metadata.uid)
+    (body,) = sent
+    assert body["spec"]["template"]["metadata"]["labels"] == {KUEUE_POD_SET: "main"}
+    assert body["spec"]["template"]["metadata"]["annotations"][KUEUE_WORKLOAD] == name
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_job_that_was_started_here_is_held_as_one_of_ours_though_it_has_kueues_label(world, waited):
+    job = make_job("train", parallelism=2, labels={KEYS.queue_name: "team"}, pod_labels={KUEUE_POD_SET: "main"})
+    world.put("job", job)
+    world.admit(job)
+    before = held(world.memory, job)
+    if waited:
+        waiting_in_kueue(world, job)
+    memory = world.restarted()
+    entry = memory.entries[id_of(job)]
+    actions = looked(memory, job)
+    assert held(memory, job) == before
+    assert (entry.taken, entry.unadopted, entry.adopting) == (None, "", frozenset())
+    assert not ends_pods(actions)
+
+
+def test_its_workload_is_deleted_meanwhile_and_what_its_pods_have_is_held_again(world):
+    """Its pods have our marks, whatever Kueue's Workload says."""
+    job = make_job("train", parallelism=2, labels={KEYS.queue_name: "team"}, pod_labels={KUEUE_POD_SET: "main"})
+    world.put("job", job)
+    waiting_in_kueue(world, job)
+    quota = encode(AdmittedQuota("cq", {"cpu": "gpu"}))
+    for number, host in enumerate(("r2-h1", "r2-h2")):
+        pod = kueue_pod(job, f"train-{number}", host, phase="Running")
+        marks = {KEYS.workload: owner_of(job, KEYS).workload, KEYS.pod_set: "main", ADMITTED_QUOTA: quota}
+        meta = msgspec.structs.replace(pod.metadata, annotations=marks)
+        selector = {FLAVOR.spec.topology.levels[0]: "b", FLAVOR.spec.topology.levels[1]: "r2", HOSTNAME_LABEL: host}
+        spec = msgspec.structs.replace(pod.spec, node_selector=selector)
+        world.put("pod", msgspec.structs.replace(pod, metadata=meta, spec=spec))
+    memory = world.restarted()
+    assert held(memory, job) == {"r2-h1": 1, "r2-h2": 1}
+    assert memory.entries[id_of(job)].taken is None
+    assert not ends_pods(looked(memory, job))
 
 
 # --- the templates that are stored ------------------------------------------------------------------------------------
