@@ -271,6 +271,11 @@ refusals(
             {"old": make_job(labels={QUEUE: "a"})},
         ),
         (
+            "another queue of a JobSet that is not suspended",
+            lambda: make_jobset(labels={QUEUE: "b"}, suspend=False),
+            {"old": make_jobset(labels={QUEUE: "a"}, suspend=False)},
+        ),
+        (
             "a queue on a Job template of a JobSet",
             lambda: with_queue_below(make_jobset({REQUIRE: RACK}, jobs=["leader"])),
         ),
@@ -480,6 +485,7 @@ warnings(
             "a queue without its ClusterQueue",
             lambda: make_job({REQUIRE: RACK}, labels={QUEUE: "orphan"}, namespace="ns"),
         ),
+        ("a JobSet's queue that is not there", lambda: make_jobset({REQUIRE: RACK}, labels={QUEUE: "tema"})),
     ]
 )
 
