@@ -322,6 +322,33 @@ def test_where_kueues_workloads_cannot_be_read_nothing_ends_its_jobs(world):
     assert "could not be read" in left(world, job)
 
 
+def test_where_they_cannot_be_read_who_starts_a_job_later_has_it_suspended(world):
+    """Kueue leaves the namespace out, so it has not started the job, whatever label its template has."""
+    ran, later, resumed = (started_job(name) for name in ("ran", "later", "resumed"))
+    run_by_kueue(world, ran, ["r2-h1", "r2-h2"])
+    run_by_kueue(world, resumed, [])
+    world.known = False
+    clock = Ticking()
+    world.memory = memory = world.restarted(clock=clock)
+    clock.at += 59.0
+    world.put("job", later)
+    for job in (ran, later):
+        stored(memory, job)
+        assert not ends_pods(looked(memory, job)), "Kueue may have started it before it saw the label"
+    paused = msgspec.structs.replace(resumed, spec=msgspec.structs.replace(resumed.spec, suspend=True))
+    world.put("job", paused)
+    stored(memory, resumed)
+    looked(memory, resumed)
+    world.put("job", resumed)
+    clock.at += 3600.0
+    for job, ends in ((ran, False), (later, True), (resumed, True)):
+        stored(memory, job)
+        assert any(isinstance(one, i.Suspend) for one in looked(memory, job)) is ends, job.metadata.name
+    world.known = True
+    memory.count_pods(memory.entries[id_of(ran)], 9e9)
+    assert held(memory, ran) == {"r2-h1": 1, "r2-h2": 1}
+
+
 def test_one_that_is_left_running_stays_so_when_kueues_workload_goes(world):
     job = started_job()
     run_by_kueue(world, job, ["r2-h1", "r2-h2"], queue="theirs")
