@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cli.cluster.live_queues import QueueReading, with_pods
 from cli.output import plain_table, some
-from cli.queues.rendering import duration
+from cli.queues.rendering import duration, priority_in_words
 from cli.queues.report import behind_lighter, goes_by_use
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
@@ -72,9 +72,10 @@ class QueuePlace(msgspec.Struct, frozen=True):
     local_queue: str
     cluster_queue: str
     cohort: str
-    priority: int
+    priority: int  # with its boost
     position: int | None
     waiting: int
+    boost: int = 0
     options: tuple[QuotaOption, ...] = ()
     no_option: str = ""
     holds: Mapping[str, str] = {}
@@ -111,7 +112,8 @@ def place(
         local_queue=spec.queue_name,
         cluster_queue=name,
         cohort=queue.cohort if queue is not None else "",
-        priority=spec.priority,
+        priority=workload.effective_priority,
+        boost=workload.effective_priority - spec.priority,
         position=line.index(key) + 1 if key in line else None,
         waiting=len(line),
         options=options,
@@ -236,7 +238,7 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
     """The place as a person reads it."""
     where = f"cluster queue {found.cluster_queue}" if found.cluster_queue else "no cluster queue"
     cohort = f" (cohort {found.cohort})" if found.cohort else ""
-    text = f"Queue {found.local_queue}: {where}{cohort}, priority {found.priority}"
+    text = f"Queue {found.local_queue}: {where}{cohort}, priority {priority_in_words(found.priority, found.boost)}"
     if found.position is not None:
         text += f", place {found.position} of {found.waiting} that wait"
     yield Text(text)

@@ -24,6 +24,7 @@ from ungater.model.actions import (
     Action,
     AwaitedAction,
     ClearAdmission,
+    CountBoost,
     Create,
     Deactivate,
     Delete,
@@ -64,7 +65,7 @@ from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import Slot
 from ungater.model.workload_entry import LastEvent, WorkloadEntry
-from ungater.model.workload_status import unhealthy_nodes
+from ungater.model.workload_status import counted_boost, unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted, moves, nominated_nodes
 from ungater.reconcile.resize import SHRINK_AFTER
@@ -185,6 +186,8 @@ class Executor:
         match action:
             case WriteConditions():
                 return await self._write(entry, action)
+            case CountBoost(value):
+                return await self._writes.write_conditions(entry, (), counted_boost(value, self._clock.now()))
             case Create():
                 return await self._create(entry)
             case UpdateSpec():

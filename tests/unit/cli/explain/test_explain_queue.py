@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console, Group
 from support.queue_objects import GPU, cluster, cohort, local, quota, read, waits, workload
 
@@ -36,6 +37,19 @@ def test_one_that_waits_hears_its_place_and_which_quota_lacks_how_much():
         "FLAVOR RESOURCE WANTS FREE LACKING USED NOMINAL AT MOST",
         f"tas {GPU} 12 4 8 8 8 12",
     ]
+
+
+@pytest.mark.parametrize(
+    ("boost", "place_in_line", "shown"),
+    [(20, 1, "23 (3 + 20)"), (-20, 2, "-17 (3 - 20)"), (0, 2, "3"), ((1 << 31) - 1, 1, "2147483647 (3 + 2147483644)")],
+)
+def test_a_boost_decides_the_place_in_the_line_and_is_shown_beside_the_priority(boost, place_in_line, shown):
+    status = {"priorityBoost": {"value": boost, "since": "2027-01-15T08:00:00Z"}}
+    others = [workload("job-runs", held="gpu"), workload("job-first", priority=5)]
+    queues = [cluster("gpu", quota(amount=8))], [local("a", "gpu")]
+    found = place(read(*queues, [*others, workload("job-w", priority=3, status=status)]), "job-w")
+    assert found.position == place_in_line
+    assert text(found)[0].endswith(f"priority {shown}, place {place_in_line} of 2 that wait")
 
 
 def test_more_than_the_queue_may_ever_use_is_said():
