@@ -42,6 +42,15 @@ OF_A_JOB: Final = left("Kueue made it for a job; the job is what is queued again
 _UNKNOWN: Final = refused(
     "topogate does not know the kind", "see Kueue's documentation for what it does, and whether you need it"
 )
+_FOLLOWS_NODES: Final = refused(
+    "a quota is the number that its queue or cohort names, and does not follow the nodes that there are",
+    "write the amounts of status.effectiveQuota as nominalQuota: those of the spec may be no more than proportions",
+)
+# Kinds of which nothing is made, with why; all others are not known.
+_TOLD: Final = {
+    "Workload": OF_A_JOB,
+    **dict.fromkeys(("CapacityProvider", "DynamicQuotaOrchestrator"), _FOLLOWS_NODES),  # Kueue 0.20, alpha
+}
 _PARENTS: Final = {convert_queues.CLUSTER_QUEUE: "cohortName", convert_queues.COHORT: "parentName"}
 
 
@@ -72,7 +81,7 @@ def convert_one(found: FoundObject, known: KnownObjects) -> Converted:
         return convert_object(found, _KINDS[found.kind][0], known, _KINDS[found.kind][1])
     if found.kind in _JUDGED:
         return convert_nothing(found, _JUDGED[found.kind][0], known, _JUDGED[found.kind][1])
-    verdict = OF_A_JOB if found.kind == "Workload" else _UNKNOWN
+    verdict = _TOLD.get(found.kind, _UNKNOWN)
     return convert_nothing(found, FieldTable[Scene](METADATA, {"**": verdict}), known, lambda _: verdict)
 
 
