@@ -97,7 +97,7 @@ class RequeueState(Struct, frozen=True):
     requeue_at: str | None = None
 
 
-class CountedBoost(Struct, frozen=True):
+class StoredBoost(Struct, frozen=True):
     """What is added to a workload's priority, and since when."""
 
     value: int = 0
@@ -142,7 +142,7 @@ class ObservedStatus(Struct, frozen=True):
     nomination: StoredNomination | None = None
     conditions: tuple[Condition, ...] | None = None
     requeue_state: RequeueState | None = None
-    priority_boost: CountedBoost | None = None
+    priority_boost: StoredBoost | None = None
     admission_checks: tuple[CheckState, ...] | None = None
     unhealthy_nodes: tuple[UnhealthyNode, ...] | None = None
     accumulated_past_execution_time_seconds: int = 0

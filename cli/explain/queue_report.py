@@ -17,10 +17,13 @@ from engine.model import Amounts
 from engine.quantity import format_quantity, readable
 from engine.results import Refusal
 from kube.objects import condition, is_true
+from kube.workloads import WholeWorkload
 from queueing.explain import OptionFit, explain
 from queueing.messages import name_domains
 from queueing.queues.entry import Phase
 from ungater.model.life import ON_HOLD
+from ungater.model.workload_status import BOOST
+from ungater.reconcile.boosts import read_boost
 
 NAMED = 3  # others in a sentence
 
@@ -167,6 +170,7 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
     conditions, requeue = workload.status.conditions, workload.status.requeue_state
     if not workload.spec.active:
         yield f"{ON_HOLD[:1].upper()}{ON_HOLD[1:]}."
+    yield from _boost(workload)
     for kind in ("Evicted", "Preempted"):
         found = condition(conditions, kind)
         if found is not None and is_true(conditions, kind):
@@ -175,6 +179,18 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
         back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
         times = "once" if requeue.count == 1 else f"{requeue.count} times"
         yield f"It was put back into the queue {times}{back}."
+
+
+def _boost(workload: WholeWorkload) -> Iterator[str]:
+    """That another boost of its priority is asked for than the one that counts."""
+    counted = workload.status.priority_boost
+    notes = (workload.metadata.annotations or {}).items()
+    asked = next((read_boost(text) for key, text in notes if key.endswith(BOOST)), 0)
+    if counted is not None and counted.value != asked:
+        yield (
+            f"Its boost of {counted.value} counts since {counted.since}; its annotation asks for {asked}, which counts "
+            "later (priorityBoostRestSeconds)"
+        )
 
 
 def _over_time(reading: QueueReading, key: str) -> Iterator[str]:

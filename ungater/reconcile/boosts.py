@@ -40,16 +40,15 @@ def follow_boost(
     """
     observed = entry.observed
     # Without a queue nobody waits for anybody: no priority of ours counts.
-    if observed is None or not entry.job.queue:
-        return
-    asked = read_boost(observed.boosts.get(rules.keys.priority_boost, ""))
-    if asked == observed.boost:
-        return
-    falls = asked < observed.boost
-    # Others make room for it already: it would be evicted by them as soon as it has that.
-    if falls and observed.nomination is not None and reserved_at is None:
-        return
-    times = (observed.boost_since, reserved_at if falls else None)
-    # A time that is still to come is a clock's mistake, and would hold the boost for ever.
-    due = max([at + rules.life.boost_rest for at in times if at is not None and at <= wall], default=wall)
-    yield RequeueAfter(due - wall) if due > wall else CountBoost(asked)
+    if observed is not None and entry.job.queue:
+        asked = read_boost(observed.boosts.get(rules.keys.priority_boost, ""))
+        falls = asked < observed.boost
+        times = (observed.boost_since, reserved_at if falls else None)
+        # A time that is still to come is a clock's mistake, and would hold the boost for ever.
+        due = max([at + rules.life.boost_rest for at in times if at is not None and at <= wall], default=wall)
+        if asked == observed.boost or (falls and observed.nomination is not None and reserved_at is None):
+            pass
+        elif due > wall:
+            yield RequeueAfter(due - wall)
+        else:
+            yield CountBoost(asked)

@@ -68,7 +68,14 @@ class Users:
     """
 
     def __init__(
-        self, server: Server, cluster: Cluster, rng: random.Random, note: Callable[..., None], *, by_use: bool, boosts: bool
+        self,
+        server: Server,
+        cluster: Cluster,
+        rng: random.Random,
+        note: Callable[..., None],
+        *,
+        by_use: bool,
+        boosts: bool,
     ) -> None:
         self.by_use = by_use
         self.server = server

@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console, Group
 from support.queue_objects import GPU, cluster, cohort, local, quota, read, waits, workload
@@ -50,6 +51,17 @@ def test_a_boost_decides_the_place_in_the_line_and_is_shown_beside_the_priority(
     found = place(read(*queues, [*others, workload("job-w", priority=3, status=status)]), "job-w")
     assert found.position == place_in_line
     assert text(found)[0].endswith(f"priority {shown}, place {place_in_line} of 2 that wait")
+
+
+@pytest.mark.parametrize("asked", [None, "0", "no number"])
+def test_a_boost_that_counts_longer_than_it_is_asked_for_is_said(asked):
+    counts = workload("job-w", status={"priorityBoost": {"value": 20, "since": "2027-01-15T08:00:00Z"}})
+    notes = {} if asked is None else {"kueue.x-k8s.io/priority-boost": asked}
+    meta = msgspec.structs.replace(counts.metadata, annotations={**(counts.metadata.annotations or {}), **notes})
+    found = place(read([cluster("gpu")], [local("a", "gpu")], [msgspec.structs.replace(counts, metadata=meta)]), "job-w")
+    (told,) = found.history
+    assert told.startswith("Its boost of 20 counts since 2027-01-15T08:00:00Z; its annotation asks for 0, which counts")
+    assert "priorityBoostRestSeconds" in told
 
 
 def test_more_than_the_queue_may_ever_use_is_said():

@@ -9,7 +9,7 @@ from support.world import World
 from crds.constants import PREEMPTIBLE, PREEMPTION_POLICY
 from kube.informer import Event, EventKind
 from kube.objects import ObjectMeta, PriorityClass
-from kube.workloads import CountedBoost
+from kube.workloads import StoredBoost
 from queueing import model
 from queueing.cycle.cycle import cycle
 from queueing.model import NonPreemptible
@@ -242,7 +242,7 @@ def stored_with(world, key, priority, boost=None):
     version = str(int(before.metadata.resource_version) + 1)
     spec = msgspec.structs.replace(before.spec, priority=priority, queue_name="team")
     meta = msgspec.structs.replace(before.metadata, resource_version=version)
-    counted = None if boost is None else CountedBoost(boost, "2027-01-15T08:00:00Z")
+    counted = None if boost is None else StoredBoost(boost, "2027-01-15T08:00:00Z")
     status = msgspec.structs.replace(before.status, priority_boost=counted)
     world.put("workload", msgspec.structs.replace(before, metadata=meta, spec=spec, status=status))
 

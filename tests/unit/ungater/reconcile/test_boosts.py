@@ -9,7 +9,7 @@ from support.owned import KEYS, context, make_admission, make_job, make_known, m
 from support.queue_factories import make_queue, make_queues, make_state, make_workload, run, submit
 
 from kube.objects import Condition
-from kube.workloads import CountedBoost, WorkloadObject
+from kube.workloads import StoredBoost, WorkloadObject
 from queueing.model import Preemption, Within
 from ungater.jobs.job import owner_of as owner_view
 from ungater.model.actions import CountBoost, RequeueAfter
@@ -47,7 +47,7 @@ def test_the_sum_is_a_priority_of_32_bits(priority, boost, counts):
     body = {"spec": {"priority": priority}, "status": counted_boost(boost, WALL)}
     found = msgspec.convert({"metadata": {"name": "w"}, **body}, WorkloadObject)
     assert (found.effective_priority, observed_of(found).effective_priority) == (counts, counts)
-    assert found.status.priority_boost == CountedBoost(boost, timestamp(WALL))
+    assert found.status.priority_boost == StoredBoost(boost, timestamp(WALL))
     assert observed_of(found).boost_since == WALL
 
 
