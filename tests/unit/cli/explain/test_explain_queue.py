@@ -58,7 +58,9 @@ def test_a_boost_that_counts_longer_than_it_is_asked_for_is_said(asked):
     counts = workload("job-w", status={"priorityBoost": {"value": 20, "since": "2027-01-15T08:00:00Z"}})
     notes = {} if asked is None else {"kueue.x-k8s.io/priority-boost": asked}
     meta = msgspec.structs.replace(counts.metadata, annotations={**(counts.metadata.annotations or {}), **notes})
-    found = place(read([cluster("gpu")], [local("a", "gpu")], [msgspec.structs.replace(counts, metadata=meta)]), "job-w")
+    found = place(
+        read([cluster("gpu")], [local("a", "gpu")], [msgspec.structs.replace(counts, metadata=meta)]), "job-w"
+    )
     (told,) = found.history
     assert told.startswith("Its boost of 20 counts since 2027-01-15T08:00:00Z; its annotation asks for 0, which counts")
     assert "priorityBoostRestSeconds" in told

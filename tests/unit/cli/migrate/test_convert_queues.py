@@ -308,3 +308,11 @@ def test_quota_as_a_share_of_capacity_is_refused_with_what_the_quotas_of_the_spe
     assert "does not follow the nodes" in row.why
     assert "status.effectiveQuota" in row.instead
     assert outcome_of(report, "ClusterQueue", "q") == "taken"
+
+
+def test_a_boost_on_a_workload_of_kueue_is_told():
+    notes = {"kueue.x-k8s.io/priority-boost": "20", "kueue.x-k8s.io/other": "1"}
+    rows = migrated(of_kueue("Workload", "w", {"priority": 3}, meta={"annotations": notes})).rows
+    (told,) = [row for row in rows if row.outcome == "refused"]
+    assert told.field == "metadata.annotations[kueue.x-k8s.io/priority-boost]"
+    assert told.instead == "annotate that one as this one, once it is made"
