@@ -79,6 +79,7 @@ from ungater.writers.workloads import NameTakenError, Overtaken, WorkloadWriter
 
 LASTING = (BadRequest, Forbidden, Invalid, TooLarge, NameTakenError)  # answers that stay the same until somebody acts
 PAUSE = 0.05  # seconds until a release is tried again that waits for a patch under way
+UNSTORED = 60.0  # seconds until a boost is written again that the API server did not store
 
 
 class Executor:
@@ -187,7 +188,12 @@ class Executor:
             case WriteConditions():
                 return await self._write(entry, action)
             case CountBoost(value):
-                return await self._writes.write_conditions(entry, (), counted_boost(value, self._clock.now()))
+                written = await self._writes.write_conditions(entry, (), counted_boost(value, self._clock.now()))
+                # A CRD of an older release drops the field: written at each look, it would be written without end.
+                if entry.observed is not None and entry.observed.boost != value:
+                    self._requeue(entry.id, UNSTORED)
+                    return False
+                return written
             case Create():
                 return await self._create(entry)
             case UpdateSpec():
