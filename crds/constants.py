@@ -111,6 +111,11 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
         return f"{self.domain}/priority-class"
 
     @cached_property
+    def priority_boost(self) -> str:
+        """Annotation on a Workload: what is added to its priority, a whole number of 32 bits."""
+        return f"{self.domain}/priority-boost"
+
+    @cached_property
     def min_parallelism(self) -> str:
         """Annotation on a job: with how few pods it may be admitted."""
         return f"{self.domain}/job-min-parallelism"

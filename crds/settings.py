@@ -215,6 +215,10 @@ class Settings(BaseModel):
     leaving_patience_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
     """How long the room of pods that are ending is kept for the first workload that fits once all of them are gone.
     0: it is not kept."""
+    # A guard: a controller that changes boosts each second would else have workloads evict each other each second.
+    priority_boost_rest_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = 600.0
+    """How long a boost of a Workload's priority counts before another value does, and how long an admitted workload
+    keeps its boost. 0: every change counts at once, as in Kueue."""
     preemption_strategy: Literal["LeastPriority", "IncrementalMinimal"] = "LeastPriority"
     """How victims are chosen. LeastPriority: those with the lowest priority. IncrementalMinimal: the fewest, as in
     the paper on FlexTopo."""

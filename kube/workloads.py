@@ -97,6 +97,18 @@ class RequeueState(Struct, frozen=True):
     requeue_at: str | None = None
 
 
+class StoredBoost(Struct, frozen=True):
+    """What is added to a workload's priority, and since when."""
+
+    value: int = 0
+    since: str | None = None
+
+
+def boosted(priority: int, boost: int) -> int:
+    """A priority with a boost. 32 bits, as all priorities of Kubernetes: what is beyond them could not be stored."""
+    return min(max(priority + boost, -(1 << 31)), (1 << 31) - 1)
+
+
 class PodSetUpdate(Struct, frozen=True):
     """What a check adds to the pods of a pod set; Kueue's Workload has the same."""
 
@@ -130,6 +142,7 @@ class ObservedStatus(Struct, frozen=True):
     nomination: StoredNomination | None = None
     conditions: tuple[Condition, ...] | None = None
     requeue_state: RequeueState | None = None
+    priority_boost: StoredBoost | None = None
     admission_checks: tuple[CheckState, ...] | None = None
     unhealthy_nodes: tuple[UnhealthyNode, ...] | None = None
     accumulated_past_execution_time_seconds: int = 0
@@ -140,6 +153,16 @@ class WorkloadObject(Object, frozen=True):
 
     spec: ObservedSpec = ObservedSpec()
     status: ObservedStatus = ObservedStatus()
+
+    @property
+    def boost(self) -> int:
+        """What is added to its priority."""
+        return self.status.priority_boost.value if self.status.priority_boost is not None else 0
+
+    @property
+    def effective_priority(self) -> int:
+        """The priority that counts in its queue, boost included."""
+        return boosted(self.spec.priority, self.boost)
 
 
 class WholeWorkload(WorkloadObject, frozen=True):

@@ -260,7 +260,7 @@ def _workload_for_order(workload: WholeWorkload) -> model.Workload:
         namespace=meta.namespace,
         queue=spec.queue_name,
         pod_sets=(),
-        priority=spec.priority,
+        priority=workload.effective_priority,
         created=max(_seconds(meta.creation_timestamp), back),
         uid=meta.uid,
         owner=title_of(workload),

@@ -10,17 +10,20 @@ from rich.text import Text
 
 from cli.cluster.live_queues import QueueReading, with_pods
 from cli.output import plain_table, some
-from cli.queues.rendering import duration
+from cli.queues.rendering import duration, priority_in_words
 from cli.queues.report import behind_lighter, goes_by_use
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
 from engine.quantity import format_quantity, readable
 from engine.results import Refusal
 from kube.objects import condition, is_true
+from kube.workloads import WholeWorkload
 from queueing.explain import OptionFit, explain
 from queueing.messages import name_domains
 from queueing.queues.entry import Phase
 from ungater.model.life import ON_HOLD
+from ungater.model.workload_status import BOOST
+from ungater.reconcile.boosts import read_boost
 
 NAMED = 3  # others in a sentence
 
@@ -72,9 +75,10 @@ class QueuePlace(msgspec.Struct, frozen=True):
     local_queue: str
     cluster_queue: str
     cohort: str
-    priority: int
+    priority: int  # with its boost
     position: int | None
     waiting: int
+    boost: int = 0
     options: tuple[QuotaOption, ...] = ()
     no_option: str = ""
     holds: Mapping[str, str] = {}
@@ -111,7 +115,8 @@ def place(
         local_queue=spec.queue_name,
         cluster_queue=name,
         cohort=queue.cohort if queue is not None else "",
-        priority=spec.priority,
+        priority=workload.effective_priority,
+        boost=workload.effective_priority - spec.priority,
         position=line.index(key) + 1 if key in line else None,
         waiting=len(line),
         options=options,
@@ -165,6 +170,7 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
     conditions, requeue = workload.status.conditions, workload.status.requeue_state
     if not workload.spec.active:
         yield f"{ON_HOLD[:1].upper()}{ON_HOLD[1:]}."
+    yield from _boost(workload)
     for kind in ("Evicted", "Preempted"):
         found = condition(conditions, kind)
         if found is not None and is_true(conditions, kind):
@@ -173,6 +179,18 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
         back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
         times = "once" if requeue.count == 1 else f"{requeue.count} times"
         yield f"It was put back into the queue {times}{back}."
+
+
+def _boost(workload: WholeWorkload) -> Iterator[str]:
+    """That another boost of its priority is asked for than the one that counts."""
+    counted = workload.status.priority_boost
+    notes = (workload.metadata.annotations or {}).items()
+    asked = next((read_boost(text) for key, text in notes if key.endswith(BOOST)), 0)
+    if counted is not None and counted.value != asked:
+        yield (
+            f"Its boost of {counted.value} counts since {counted.since}; its annotation asks for {asked}, which counts "
+            "later (priorityBoostRestSeconds)"
+        )
 
 
 def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
@@ -236,7 +254,7 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
     """The place as a person reads it."""
     where = f"cluster queue {found.cluster_queue}" if found.cluster_queue else "no cluster queue"
     cohort = f" (cohort {found.cohort})" if found.cohort else ""
-    text = f"Queue {found.local_queue}: {where}{cohort}, priority {found.priority}"
+    text = f"Queue {found.local_queue}: {where}{cohort}, priority {priority_in_words(found.priority, found.boost)}"
     if found.position is not None:
         text += f", place {found.position} of {found.waiting} that wait"
     yield Text(text)

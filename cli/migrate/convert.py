@@ -18,10 +18,11 @@ from cli.migrate.conversion import (
     convert_object,
     make_row,
 )
-from cli.migrate.leaves import FieldTable
+from cli.migrate.leaves import FieldTable, Leaf
 from cli.migrate.older_versions import raise_version
 from cli.migrate.rows import FieldVerdict, Json, Row, left, refused
 from cli.output import some
+from crds.constants import Keys
 from ungater.model.kueue_objects import GROUP
 
 _KINDS: Final[Mapping[str, tuple[FieldTable[Scene], Finish]]] = {  # in the order in which they are applied
@@ -41,6 +42,20 @@ _JUDGED: Final[Mapping[str, tuple[FieldTable[Scene], Callable[[Scene], FieldVerd
 OF_A_JOB: Final = left("Kueue made it for a job; the job is what is queued again")
 _UNKNOWN: Final = refused(
     "topogate does not know the kind", "see Kueue's documentation for what it does, and whether you need it"
+)
+_FOLLOWS_NODES: Final = refused(
+    "a quota is the number that its queue or cohort names, and does not follow the nodes that there are",
+    "write the amounts of status.effectiveQuota as nominalQuota: those of the spec may be no more than proportions",
+)
+# Kinds of which nothing is made, with why; all others are not known.
+_TOLD: Final = {
+    "Workload": OF_A_JOB,
+    **dict.fromkeys(("CapacityProvider", "DynamicQuotaOrchestrator"), _FOLLOWS_NODES),  # Kueue 0.20, alpha
+}
+_KEYS: Final = Keys()
+_BOOST: Final = refused(
+    "the Workload that Topogate makes of the job begins without a boost",
+    "annotate that one as this one, once it is made",
 )
 _PARENTS: Final = {convert_queues.CLUSTER_QUEUE: "cohortName", convert_queues.COHORT: "parentName"}
 
@@ -72,8 +87,13 @@ def convert_one(found: FoundObject, known: KnownObjects) -> Converted:
         return convert_object(found, _KINDS[found.kind][0], known, _KINDS[found.kind][1])
     if found.kind in _JUDGED:
         return convert_nothing(found, _JUDGED[found.kind][0], known, _JUDGED[found.kind][1])
-    verdict = OF_A_JOB if found.kind == "Workload" else _UNKNOWN
-    return convert_nothing(found, FieldTable[Scene](METADATA, {"**": verdict}), known, lambda _: verdict)
+    verdict = _TOLD.get(found.kind, _UNKNOWN)
+
+    def judge(leaf: Leaf, _scene: Scene) -> FieldVerdict:
+        # Our Workloads have it too, and those that are made of the jobs begin without one.
+        return _BOOST if found.kind == "Workload" and leaf.path[-1:] == (_KEYS.priority_boost,) else verdict
+
+    return convert_nothing(found, FieldTable[Scene](METADATA, {"**": judge}), known, lambda _: verdict)
 
 
 def refuse_orphans(every: list[Converted]) -> list[Converted]:

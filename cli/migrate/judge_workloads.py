@@ -58,8 +58,8 @@ TOLD: Final[Mapping[str, tuple[str, str]]] = {
             "use podset-slice-required-topology, or topologySpreadConstraints of the pods",
         ),
         "priority-boost": (
-            "a priority is what class and job say",
-            "label the job with another priority-class",
+            "it is read of Workloads alone, as in Kueue",
+            "annotate the Workload that Topogate makes of the job",
         ),
     }.items()
 }
@@ -115,8 +115,8 @@ def is_key(leaf: Leaf) -> bool:
 def judge_key(leaf: Leaf) -> FieldVerdict:
     """What becomes of one label or annotation."""
     key = str(leaf.path[-1])
-    # Before the table: a key that is read by now needs no word.
-    if key in KEYS.read or key == f"{KEYS.domain}/{POD_GROUP_INDEX}":
+    # Before the table: a key that is read by now needs no word. A boost is read of no job.
+    if (key in KEYS.read and key != KEYS.priority_boost) or key == f"{KEYS.domain}/{POD_GROUP_INDEX}":
         return FieldVerdict("taken")
     if key in _WRITTEN:
         return left("Kueue wrote it itself: who served the object")

@@ -94,8 +94,16 @@ def waiting_table(waiting: Iterable[WaitingWorkload]) -> Table:
         )
         place = "-" if one.position is None else str(one.position)
         job = f"{namespace}/{one.job.partition('/')[2]}"
-        table.add_row(place, job, queue, str(one.priority), duration(one.age_seconds), wants, one.reason, one.short)
+        priority = priority_in_words(one.priority, one.boost)
+        table.add_row(place, job, queue, priority, duration(one.age_seconds), wants, one.reason, one.short)
     return table
+
+
+def priority_in_words(priority: int, boost: int) -> str:
+    """A priority, and how much of it is a boost: ``110 (90 + 20)``."""
+    if not boost:
+        return str(priority)
+    return f"{priority} ({priority - boost} {'+' if boost > 0 else '-'} {abs(boost)})"
 
 
 def _render_tree(cohorts: Sequence[CohortView]) -> Iterator[RenderableType]:

@@ -51,13 +51,14 @@ class WaitingWorkload(msgspec.Struct, frozen=True):
     workload: str
     job: str
     local_queue: str
-    priority: int
+    priority: int  # with its boost
     age_seconds: int
     wants: dict[str, str]
     reason: str
     message: str
     short: str  # what it waits for in a few words
     victims: tuple[str, ...] = ()
+    boost: int = 0
 
 
 class LocalQueueUse(msgspec.Struct, frozen=True):
@@ -311,7 +312,8 @@ def waiting_of(reading: QueueReading, key: str, position: int | None, first: str
         workload=key,
         job=owner_name(workload),
         local_queue=f"{workload.metadata.namespace}/{workload.spec.queue_name}",
-        priority=workload.spec.priority,
+        priority=workload.effective_priority,
+        boost=workload.effective_priority - workload.spec.priority,
         age_seconds=int(live_queues.age(workload, reading.now)),
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,

@@ -220,6 +220,15 @@ class RequeueState(ApiModel):
     """The workload is not tried again before this time."""
 
 
+class CountedBoost(ApiModel):
+    """What is added to the priority of a workload."""
+
+    value: Priority
+    """The number that is added to spec.priority. The sum is at least -2147483648 and at most 2147483647."""
+    since: datetime
+    """When this value began to count. Another value counts once priorityBoostRestSeconds have passed."""
+
+
 class ReclaimablePods(ApiModel):
     """Pods of a pod set that need no room any more."""
 
@@ -281,6 +290,8 @@ class WorkloadStatus(ApiModel):
     """A preemption in progress for this workload. If the workload is admitted, it is for more of its pods."""
     requeue_state: RequeueState | None = None
     """When the workload is tried again after an eviction."""
+    priority_boost: CountedBoost | None = None
+    """The boost that counts, as the annotation kueue.x-k8s.io/priority-boost asked for it."""
     reclaimable_pods: (
         Annotated[list[ReclaimablePods], Field(max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))] | None
     ) = None

@@ -21,7 +21,7 @@ from queueing.preemption.plan import Plan
 MOST_PLANS: Final = 4
 
 
-class Cost(IntEnum):
+class OptionCost(IntEnum):
     """What an option costs others, the least first."""
 
     NOTHING = 0  # it fits
@@ -29,10 +29,10 @@ class Cost(IntEnum):
     OWN = 2  # victims of its own queue too (Kueue's preempt)
 
 
-class Price(NamedTuple):
+class OptionPrice(NamedTuple):
     """Of an option that is possible: what it costs others, and how high up the queue borrows then."""
 
-    cost: Cost
+    cost: OptionCost
     level: int
 
     def rank_in(self, queue: ClusterQueue) -> tuple[int, int]:
@@ -41,17 +41,17 @@ class Price(NamedTuple):
 
     def ends_search(self, queue: ClusterQueue) -> bool:
         """Whether no later option is tried."""
-        if self.cost is not Cost.NOTHING and not queue.preempt_first:
+        if self.cost is not OptionCost.NOTHING and not queue.preempt_first:
             return False
         return queue.borrow_first or not self.level
 
 
-def cost_of(plan: Plan) -> Cost:
+def cost_of(plan: Plan) -> OptionCost:
     """What a plan costs others."""
-    return Cost.OWN if any(one.reason is Reason.IN_CLUSTER_QUEUE for one in plan.victims) else Cost.OTHERS
+    return OptionCost.OWN if any(one.reason is Reason.IN_CLUSTER_QUEUE for one in plan.victims) else OptionCost.OTHERS
 
 
-def is_unbeatable(price: Price, queue: ClusterQueue, rules: Rules) -> bool:
+def is_unbeatable(price: OptionPrice, queue: ClusterQueue, rules: Rules) -> bool:
     """Whether no plan for another option can be better than one of this price."""
     reclaims = rules.pods or bool(queue.cohort and queue.preemption.reclaim is not Reclaim.NEVER)
-    return price.level == 0 and price.cost <= (Cost.OTHERS if reclaims else Cost.OWN)
+    return price.level == 0 and price.cost <= (OptionCost.OTHERS if reclaims else OptionCost.OWN)

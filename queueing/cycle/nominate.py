@@ -24,7 +24,7 @@ from queueing.cycle import rollout, successors
 from queueing.cycle.backfill import barring_claim, claims_behind, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
-from queueing.cycle.flavor_choice import MOST_PLANS, Cost, Price, cost_of, is_unbeatable
+from queueing.cycle.flavor_choice import MOST_PLANS, OptionCost, OptionPrice, cost_of, is_unbeatable
 from queueing.model import ClusterQueue, Workload, looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
@@ -120,10 +120,10 @@ def _gravity(one: Noted) -> tuple[int, int]:
 Outcome = Fits | Preempts | Waits
 
 
-class Choice(NamedTuple):
+class PricedOption(NamedTuple):
     """What is made of an option, and at which price."""
 
-    price: Price
+    price: OptionPrice
     made: Outcome
 
 
@@ -153,7 +153,7 @@ class _QueueNominator(msgspec.Struct):
 
     def best_option(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
         """All its pods in the option that `queueing.cycle.flavor_choice` says; None where none is possible."""
-        best: Choice | None = None
+        best: PricedOption | None = None
         for option in found:
             choice = self.try_option(option, counts)
             if choice is None:
@@ -161,7 +161,7 @@ class _QueueNominator(msgspec.Struct):
             if choice.price.ends_search(self._queue):
                 return choice.made
             best = self._better(best, choice)
-        if best is not None and best.price.cost is Cost.NOTHING and not self._queue.preempt_before_borrow:
+        if best is not None and best.price.cost is OptionCost.NOTHING and not self._queue.preempt_before_borrow:
             return best.made
         # Free room comes first, then room that comes free by itself,
         # then evictions: each costs others more than the one before.
@@ -171,15 +171,17 @@ class _QueueNominator(msgspec.Struct):
             if best is not None and is_unbeatable(best.price, self._queue, self.queues.rules):
                 break
             # That those leave by themselves was asked of all options where it fits in none.
-            room = best is not None and best.price.cost is Cost.NOTHING
+            room = best is not None and best.price.cost is OptionCost.NOTHING
             best = self._better(best, self.make_room(option, counts) if room else self.preempt_in(option, counts))
         return None if best is None else best.made
 
-    def try_option(self, option: FlavorAssignment, counts: dict[str, int]) -> Choice | None:
+    def try_option(self, option: FlavorAssignment, counts: dict[str, int]) -> PricedOption | None:
         """What an option comes to as things are, or by preemption where that comes before later options."""
         placed = self.place_option(option)
         if placed is not None:
-            return Choice(Price(Cost.NOTHING, self._level(option)), Fits(option, placed, counts, self.over))
+            return PricedOption(
+                OptionPrice(OptionCost.NOTHING, self._level(option)), Fits(option, placed, counts, self.over)
+            )
         if not self._may_preempt or not self._ever(option) or option.request in self.free:
             return None
         if self._queue.preempt_first:
@@ -188,16 +190,17 @@ class _QueueNominator(msgspec.Struct):
         self.possible.append(option)
         return None
 
-    def make_room(self, option: FlavorAssignment, counts: dict[str, int]) -> Choice | None:
+    def make_room(self, option: FlavorAssignment, counts: dict[str, int]) -> PricedOption | None:
         """What an option comes to once those are gone who leave by themselves, else once somebody is evicted."""
         later = self.place_later([option], counts)
         if later is None:
             return self.preempt_in(option, counts)
         if isinstance(later, Fits):
-            return Choice(Price(Cost.NOTHING, self._level(option)), later)
-        return Choice(Price(Cost.OTHERS, successors.level_once_gone(self.queues, self.entry, option)), later)
+            return PricedOption(OptionPrice(OptionCost.NOTHING, self._level(option)), later)
+        level = successors.level_once_gone(self.queues, self.entry, option)
+        return PricedOption(OptionPrice(OptionCost.OTHERS, level), later)
 
-    def preempt_in(self, option: FlavorAssignment, counts: dict[str, int]) -> Choice | None:
+    def preempt_in(self, option: FlavorAssignment, counts: dict[str, int]) -> PricedOption | None:
         """What an option comes to once somebody is evicted; None where that is nobody who may be."""
         if self.planned >= MOST_PLANS:
             return None
@@ -206,10 +209,10 @@ class _QueueNominator(msgspec.Struct):
             return None
         self.planned += 1
         if isinstance(made, Fits):
-            return Choice(Price(Cost.NOTHING, self._level(option)), made)
-        return Choice(Price(cost_of(made.plan), made.plan.level), made)
+            return PricedOption(OptionPrice(OptionCost.NOTHING, self._level(option)), made)
+        return PricedOption(OptionPrice(cost_of(made.plan), made.plan.level), made)
 
-    def _better(self, best: Choice | None, other: Choice | None) -> Choice | None:
+    def _better(self, best: PricedOption | None, other: PricedOption | None) -> PricedOption | None:
         if best is None or other is None:
             return best or other
         return other if other.price.rank_in(self._queue) < best.price.rank_in(self._queue) else best

@@ -25,7 +25,7 @@ from support.jobs import install_crds, until
 
 from crds import constants
 from crds.request import WISHES
-from kube.errors import NotFound
+from kube.errors import Invalid, NotFound
 from kube.objects import Object
 from kube.patches import PatchType
 from kube.resources import (
@@ -383,6 +383,29 @@ async def test_a_tenant_may_not_change_the_priority(made, user, namespace):
     await refused(user.replace(WORKLOADS, whole, namespace), "spec.priority")
     del whole["metadata"]["managedFields"]
     await refused(user.apply(WORKLOADS, whole, namespace, field_manager="mine"), "spec.priority")
+
+
+async def test_a_tenant_may_not_boost_the_priority(made, user, namespace):
+    for value in ("1000000", "0", "-5", "", "no number"):
+        await refused(
+            user.patch(WORKLOADS, "job-x", namespace, **annotate({K.priority_boost: value})),
+            K.priority_boost,
+            "set-priority",
+            "administrator",
+        )
+
+
+async def test_a_boost_that_is_no_number_of_32_bits_is_refused(made, client, user, namespace):
+    for value in ("", "no number", "1.5", "1e3", " 5", str(1 << 31), str(-(1 << 31) - 1), "9" * 400):
+        with pytest.raises(Invalid) as error:
+            await client.patch(WORKLOADS, "job-x", namespace, **annotate({K.priority_boost: value}))
+        assert f'"{value[:40]}" is not a whole number from -2147483648 to 2147483647' in str(error.value)
+    for value in (str((1 << 31) - 1), str(-(1 << 31)), "+20", "007"):
+        await client.patch(WORKLOADS, "job-x", namespace, **annotate({K.priority_boost: value}))
+    # A tenant leaves it as it is, and cannot take it away.
+    await user.patch(WORKLOADS, "job-x", namespace, **label({"mine": "no"}))
+    await refused(user.patch(WORKLOADS, "job-x", namespace, **annotate({K.priority_boost: None})), "set-priority")
+    await client.patch(WORKLOADS, "job-x", namespace, **annotate({K.priority_boost: None}))
 
 
 async def test_a_tenant_may_change_nothing_else_of_a_workload(made, user, namespace):

@@ -18,8 +18,10 @@ from kube.resources import (
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
+from ungater.model.conditions import moment
 
 pytestmark = pytest.mark.cluster
+LOWER = {"withinClusterQueue": "LowerPriority"}
 
 
 @pytest.fixture
@@ -272,6 +274,48 @@ async def test_a_class_of_our_own_and_the_one_named_default_are_priorities_of_jo
                 assert (spec["priorityClassName"], spec["priority"]) == (name, value)
     finally:
         for name in names.values():
+            await client.delete(WORKLOAD_PRIORITY_CLASSES, name)
+
+
+async def test_a_boost_lets_one_in_and_falls_once_it_has_rested_over_a_restart(client, jobs, namespace):
+    await make_queue(client, namespace, "team", 8, flavors=(namespace,), preemption=LOWER)
+    classes = {name: f"{namespace}-{name}" for name in ("x", "y")}
+    for name, value in (("x", 100), ("y", 90)):
+        body = {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": classes[name]}, "value": value}
+        await client.apply(WORKLOAD_PRIORITY_CLASSES, body, field_manager="test")
+
+    async def boost(value):
+        name = (await jobs.workload("y"))["metadata"]["name"]
+        body = {"metadata": {"annotations": {KEYS.priority_boost: value}}}
+        await client.patch(WORKLOADS, name, namespace, body=body)
+
+    async def counts(value):
+        async def counted():
+            return (await jobs.status("y")).get("priorityBoost", {}).get("value") == value
+
+        await until(counted, f"a boost of {value} to count")
+
+    try:
+        async with Running(client, priority_boost_rest_seconds=12.0):
+            for name in ("x", "y"):
+                await jobs.submit(name, 1, labels={KEYS.priority_class: classes[name]})
+                await (jobs.running(name, 1) if name == "x" else jobs.waits(name, "InsufficientQuota"))
+            await boost("20")
+            await jobs.running("y", 1)
+            reserved = moment((await jobs.condition("y", "QuotaReserved", "True"))["lastTransitionTime"])
+            await jobs.condition("x", "Preempted", "True", "InClusterQueue")
+            assert (await jobs.workload("y"))["spec"]["priority"] == 90
+            await boost("0")
+        assert (await jobs.status("y"))["priorityBoost"]["value"] == 20
+        async with Running(client, priority_boost_rest_seconds=12.0):
+            await jobs.waits("x", "InsufficientQuota")
+            await counts(0)
+            since = moment((await jobs.status("y"))["priorityBoost"]["since"])
+            assert since - reserved >= 12.0 - 1.0  # times of conditions are whole seconds
+            await jobs.running("x", 1)
+            await jobs.condition("y", "Preempted", "True", "InClusterQueue")
+    finally:
+        for name in classes.values():
             await client.delete(WORKLOAD_PRIORITY_CLASSES, name)
 
 

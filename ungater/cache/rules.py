@@ -62,6 +62,7 @@ def life_rules(settings: "Settings") -> LifeRules:
         backoff_limit=settings.requeuing_backoff_limit_count,
         replacement=settings.replacement_timeout_seconds,
         retention=settings.workload_retention_seconds,
+        boost_rest=settings.priority_boost_rest_seconds,
     )
 
 

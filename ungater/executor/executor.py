@@ -24,6 +24,7 @@ from ungater.model.actions import (
     Action,
     AwaitedAction,
     ClearAdmission,
+    CountBoost,
     Create,
     Deactivate,
     Delete,
@@ -64,7 +65,7 @@ from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import Slot
 from ungater.model.workload_entry import LastEvent, WorkloadEntry
-from ungater.model.workload_status import unhealthy_nodes
+from ungater.model.workload_status import counted_boost, unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted, moves, nominated_nodes
 from ungater.reconcile.resize import SHRINK_AFTER
@@ -78,6 +79,7 @@ from ungater.writers.workloads import NameTakenError, Overtaken, WorkloadWriter
 
 LASTING = (BadRequest, Forbidden, Invalid, TooLarge, NameTakenError)  # answers that stay the same until somebody acts
 PAUSE = 0.05  # seconds until a release is tried again that waits for a patch under way
+UNSTORED = 60.0  # seconds until a boost is written again that the API server did not store
 
 
 class Executor:
@@ -185,6 +187,13 @@ class Executor:
         match action:
             case WriteConditions():
                 return await self._write(entry, action)
+            case CountBoost(value):
+                written = await self._writes.write_conditions(entry, (), counted_boost(value, self._clock.now()))
+                # A CRD of an older release drops the field: written at each look, it would be written without end.
+                if entry.observed is not None and entry.observed.boost != value:
+                    self._requeue(entry.id, UNSTORED)
+                    return False
+                return written
             case Create():
                 return await self._create(entry)
             case UpdateSpec():

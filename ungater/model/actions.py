@@ -196,6 +196,12 @@ class WriteConditions(_Action, frozen=True):
     lost: tuple[str, ...] | None = None
 
 
+class CountBoost(_Action, frozen=True):
+    """So much is added to its priority from now on."""
+
+    value: int
+
+
 class ShrinkLater(_Action, frozen=True):
     """Look again in a moment whether slots are to be given back."""
 
@@ -313,6 +319,7 @@ AwaitedAction = (
     | Deactivate
     | Remove
     | WriteConditions
+    | CountBoost
     | RestoreAdmission
     | Shrink
     | NotStarted

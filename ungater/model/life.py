@@ -31,6 +31,7 @@ class LifeRules(_Struct, frozen=True):
     are ready again, once they were. ``backoff``: before the first return after a timeout, doubled each time up to
     ``backoff_most``; after ``backoff_limit`` returns (None: no limit) the workload is deactivated. ``replacement``: how
     long pods of lost nodes may be without another place. ``retention``: how long a finished Workload is kept.
+    ``boost_rest``: how long a boost of a priority counts at least (`ungater.reconcile.boosts`).
     """
 
     ready_timeout: float | None = None
@@ -40,6 +41,7 @@ class LifeRules(_Struct, frozen=True):
     backoff_limit: int | None = None
     replacement: float | None = None
     retention: float | None = None
+    boost_rest: float = 600.0
 
 
 class Check(_Struct, frozen=True):

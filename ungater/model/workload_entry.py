@@ -11,7 +11,7 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Condition, LimitRange, Pod, PodSpec, PodTemplate, RuntimeClass, condition, version_of
-from kube.workloads import PodSetUpdate
+from kube.workloads import PodSetUpdate, boosted
 from queueing.queues.entry import AssumedAdmission
 from ungater.model.actions import Evict, Moves
 from ungater.model.admission import Admission, Nomination
@@ -64,8 +64,17 @@ class ObservedWorkload(msgspec.Struct, frozen=True):
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = msgspec.field(default_factory=dict)
     copy_of: str = ""  # `ungater.model.workload_spec.fingerprint` of the job that its pod sets were copied from
     created: float = 0.0
+    # What was asked to be added to the priority, by annotation, as it is written; what is added, and since when.
+    boosts: Mapping[str, str] = msgspec.field(default_factory=dict)
+    boost: int = 0
+    boost_since: float | None = None
     move_to: str = ""  # what an administrator asks (`ungater.model.move_request`), as it is written
     owners: frozenset[str] = frozenset()  # the uids of those that it goes with
+
+    @property
+    def effective_priority(self) -> int:
+        """The priority that counts in its queue, boost included."""
+        return boosted(self.priority, self.boost)
 
     @property
     def slots(self) -> PodSetSlots | None:

@@ -23,6 +23,7 @@ from ungater.model.conditions import moment, plain, timestamp
 from ungater.model.life import Check, CheckVerdict
 from ungater.model.workload_entry import ObservedWorkload
 
+BOOST = "/priority-boost"  # the end of that annotation's key, whatever the domain (`crds.constants.Keys`)
 MOST_UNHEALTHY = 1000  # as many as the API takes
 
 
@@ -48,6 +49,9 @@ def observed_of(workload: WorkloadObject) -> ObservedWorkload:
         active=spec.active,
         queue=spec.queue_name,
         priority=spec.priority,
+        boosts={key: text for key, text in (meta.annotations or {}).items() if key.endswith(BOOST)},
+        boost=workload.boost,
+        boost_since=moment(status.priority_boost.since) if status.priority_boost is not None else None,
         least=next((pod_set.min_count for pod_set in spec.pod_sets if pod_set.min_count), 0),
         most_execution=spec.maximum_execution_time_seconds,
         executed=status.accumulated_past_execution_time_seconds,
@@ -122,6 +126,11 @@ def conditions_patch(
     """The merge patch of the conditions, and of ``more`` fields of the status."""
     status = {"conditions": plain(conditions), **(more or {})}
     return {"metadata": {"resourceVersion": observed.resource_version}, "status": status}
+
+
+def counted_boost(value: int, now: float) -> dict[str, Any]:
+    """What is to be written of a boost that counts from now on. ``now``: seconds since the epoch."""
+    return {"priorityBoost": {"value": value, "since": timestamp(now)}}
 
 
 def unhealthy_nodes(observed: ObservedWorkload, names: Collection[str], now: float) -> dict[str, Any]:

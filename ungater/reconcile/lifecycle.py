@@ -51,7 +51,7 @@ from ungater.model.job_view import JobView
 from ungater.model.life import ON_HOLD, RELEASE, CheckVerdict, Evicted, Life, LifeRules
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import fingerprint
-from ungater.reconcile import missing_pods, moves, native_groups, nominated_nodes
+from ungater.reconcile import boosts, missing_pods, moves, native_groups, nominated_nodes
 from ungater.reconcile.context import ReconcileContext
 from ungater.reconcile.life_seen import is_unseen, pods_to_leave, read_life
 from ungater.reconcile.partial_eviction import lost
@@ -89,7 +89,7 @@ def follow_life(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall:
     life = read_life(entry, rules)
     if alone := _left_running(entry, observed, rules, now) or _cut_short(entry, observed, life, rules):
         return alone
-    done = list(live_on(life, rules.life, wall))
+    done = [*boosts.follow_boost(entry, life.reserved_at, rules, wall), *live_on(life, rules.life, wall)]
     if entry.admission is None:
         return [*done, *_waiting(entry, observed, life, rules, now, wall)]
     # An eviction that begins at this look counts too, so that no pod is let go beside it.

@@ -133,8 +133,8 @@ class Writes:
             return
         if entry.admission is None and observed.queue != queued.queue:
             raise KubeError(f"workload {entry.key} names another queue than the one that admits it")
-        if entry.job.queue and observed.priority != queued.priority:
-            raise KubeError(f"workload {entry.key} has priority {observed.priority}, not {queued.priority} any more")
+        if entry.job.queue and (priority := observed.effective_priority) != queued.priority:
+            raise KubeError(f"workload {entry.key} has priority {priority}, not {queued.priority} any more")
 
     def _forget_assumed(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
         if grows:

@@ -120,6 +120,7 @@ class History:
             expectation_timeout_seconds=10,
             replacement_timeout_seconds=60,
             eviction_patience_seconds=10,
+            priority_boost_rest_seconds=20,
             requeuing_backoff_base_seconds=5,
             requeuing_backoff_max_seconds=20,
             requeuing_backoff_limit_count=3,
@@ -138,7 +139,8 @@ class History:
         )
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
         by_use = self.settings.fair_use_half_life_seconds is not None
-        self.users = Users(self.server, self.cluster, self.rng, self.note, by_use=by_use)
+        boosts = seed % 6 == 2
+        self.users = Users(self.server, self.cluster, self.rng, self.note, by_use=by_use, boosts=boosts)
         self.gangs = Gangs(self.server, self.cluster, seed, self.note)
         self.term: Term | None = None
         self.terms = 0

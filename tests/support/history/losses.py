@@ -75,7 +75,7 @@ class Losses:
             yield f"{name_of(new)} is preempted, and nobody was nominated for that"
 
     def _nominated(self, workload: Json, nomination: Json) -> Iterator[str]:
-        queue, mine = nomination.get("clusterQueue", ""), workload["spec"].get("priority", 0)
+        queue, mine = nomination.get("clusterQueue", ""), _priority(workload)
         for victim in nomination["victims"]:
             if victim["kind"] != "Workload":
                 continue
@@ -86,7 +86,8 @@ class Losses:
                 continue
             its = admission.get("clusterQueue", "")
             if its == queue:
-                if found["spec"].get("priority", 0) >= mine:
+                # As it was when the plan was made: another boost may count since.
+                if min(victim.get("priority", 0), _priority(found)) >= mine:
                     yield f"{name_of(workload)} preempts {key}, whose priority is no lower"
             elif (
                 self._used(its) <= self._judge.least(its)
@@ -139,6 +140,12 @@ class Losses:
             return
         if not self._judge.has_no_slot(pod, workload):
             yield f"pod {name_of(pod)} was deleted by the controller, and nothing says why"
+
+
+def _priority(workload: Json) -> int:
+    """Its priority, with the boost that counts."""
+    boost = ((workload.get("status") or {}).get("priorityBoost") or {}).get("value", 0)
+    return int(workload["spec"].get("priority", 0)) + int(boost)
 
 
 def _wish(workload: Json) -> int:

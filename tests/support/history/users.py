@@ -58,11 +58,24 @@ LIKE = {resource.kind: resource for resource in KINDS[-1]} | {LEADER_GROUP: reso
 ANYWHERE = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 
 
+BOOST = "kueue.x-k8s.io/priority-boost"
+
+
 class Users:
-    """Whoever has kubectl. ``note`` is told what they do; ``by_use``: LocalQueues take turns by what they used."""
+    """Whoever has kubectl. ``note`` is told what they do; ``by_use``: LocalQueues take turns by what they used.
+
+    ``boosts``: somebody changes the boosts of priorities.
+    """
 
     def __init__(
-        self, server: Server, cluster: Cluster, rng: random.Random, note: Callable[..., None], *, by_use: bool
+        self,
+        server: Server,
+        cluster: Cluster,
+        rng: random.Random,
+        note: Callable[..., None],
+        *,
+        by_use: bool,
+        boosts: bool,
     ) -> None:
         self.by_use = by_use
         self.server = server
@@ -107,6 +120,7 @@ class Users:
             self._drop_job,
             *(self._resize,) * 2,
             *(self._outrank,) * (6 if self.preempts else 1),
+            *(self._boost,) * (20 if boosts else 0),
         )
 
     def begin(self) -> None:
@@ -280,6 +294,14 @@ class Users:
         other = make_object(resources.JOBS, f"h{self._numbers}", spec, labels=labels, annotations={})
         other["metadata"]["namespace"] = NAMESPACE
         self.server.create("jobs", other, "user")
+
+    def _boost(self) -> None:
+        """A Workload gets another boost, text that is none, or none."""
+        if found := self._any("workloads", lambda one: one["spec"].get("queueName")):
+            text = self.rng.choice(("2000", "2000", "50", "-50", "-2000", "0", "no number", None))
+            notes = {**(found["metadata"].get("annotations") or {}), BOOST: text}
+            kept = {key: value for key, value in notes.items() if value is not None}
+            self.server.change(found, lambda new: new["metadata"].update(annotations=kept), "admin")
 
     def template(self, requests: Sequence[Json]) -> Json:
         """Of pods that ask for something of ``requests``, of the class of what is submitted: a label alone is none."""

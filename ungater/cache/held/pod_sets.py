@@ -106,7 +106,7 @@ class RequestedPodSets:
         queued = entry.job.queue and entry.observed is not None
         # Administrators may change the priority of a Workload; the class says only what it was made with.
         return (
-            entry.observed.priority
+            entry.observed.effective_priority
             if queued and entry.observed is not None
             else self._priorities.priority_of_job(entry.job)
         )

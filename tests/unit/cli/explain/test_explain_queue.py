@@ -2,6 +2,8 @@
 
 import io
 
+import msgspec
+import pytest
 from rich.console import Console, Group
 from support.queue_objects import GPU, cluster, cohort, local, quota, read, waits, workload
 
@@ -36,6 +38,32 @@ def test_one_that_waits_hears_its_place_and_which_quota_lacks_how_much():
         "FLAVOR RESOURCE WANTS FREE LACKING USED NOMINAL AT MOST",
         f"tas {GPU} 12 4 8 8 8 12",
     ]
+
+
+@pytest.mark.parametrize(
+    ("boost", "place_in_line", "shown"),
+    [(20, 1, "23 (3 + 20)"), (-20, 2, "-17 (3 - 20)"), (0, 2, "3"), ((1 << 31) - 1, 1, "2147483647 (3 + 2147483644)")],
+)
+def test_a_boost_decides_the_place_in_the_line_and_is_shown_beside_the_priority(boost, place_in_line, shown):
+    status = {"priorityBoost": {"value": boost, "since": "2027-01-15T08:00:00Z"}}
+    others = [workload("job-runs", held="gpu"), workload("job-first", priority=5)]
+    queues = [cluster("gpu", quota(amount=8))], [local("a", "gpu")]
+    found = place(read(*queues, [*others, workload("job-w", priority=3, status=status)]), "job-w")
+    assert found.position == place_in_line
+    assert text(found)[0].endswith(f"priority {shown}, place {place_in_line} of 2 that wait")
+
+
+@pytest.mark.parametrize("asked", [None, "0", "no number"])
+def test_a_boost_that_counts_longer_than_it_is_asked_for_is_said(asked):
+    counts = workload("job-w", status={"priorityBoost": {"value": 20, "since": "2027-01-15T08:00:00Z"}})
+    notes = {} if asked is None else {"kueue.x-k8s.io/priority-boost": asked}
+    meta = msgspec.structs.replace(counts.metadata, annotations={**(counts.metadata.annotations or {}), **notes})
+    found = place(
+        read([cluster("gpu")], [local("a", "gpu")], [msgspec.structs.replace(counts, metadata=meta)]), "job-w"
+    )
+    (told,) = found.history
+    assert told.startswith("Its boost of 20 counts since 2027-01-15T08:00:00Z; its annotation asks for 0, which counts")
+    assert "priorityBoostRestSeconds" in told
 
 
 def test_more_than_the_queue_may_ever_use_is_said():

@@ -297,3 +297,22 @@ def test_a_check_without_a_name_is_refused_without_the_advice_to_leave_out_none(
     assert whole.outcome == "refused"
     assert "expected the name of a check" in whole.why
     assert "--without-checks" not in whole.instead
+
+
+@pytest.mark.parametrize("kind", ["CapacityProvider", "DynamicQuotaOrchestrator"])
+def test_quota_as_a_share_of_capacity_is_refused_with_what_the_quotas_of_the_spec_are(kind):
+    # Kueue 0.20 (KEP-12382): status.effectiveQuota of queues and cohorts stands for what their spec says.
+    report = migrated(of_kueue(kind, "all", {"managedFlavors": []}, version="v1alpha1"), queue())
+    (row, *_) = [one for one in report.rows if one.kind == kind]
+    assert row.outcome == "refused"
+    assert "does not follow the nodes" in row.why
+    assert "status.effectiveQuota" in row.instead
+    assert outcome_of(report, "ClusterQueue", "q") == "taken"
+
+
+def test_a_boost_on_a_workload_of_kueue_is_told():
+    notes = {"kueue.x-k8s.io/priority-boost": "20", "kueue.x-k8s.io/other": "1"}
+    rows = migrated(of_kueue("Workload", "w", {"priority": 3}, meta={"annotations": notes})).rows
+    (told,) = [row for row in rows if row.outcome == "refused"]
+    assert told.field == "metadata.annotations[kueue.x-k8s.io/priority-boost]"
+    assert told.instead == "annotate that one as this one, once it is made"

@@ -52,6 +52,17 @@ def test_who_waits_in_order_with_place_priority_age_and_why(reading):
     assert (view.pending, view.reserving, view.admitted) == (3, 1, 1)
 
 
+def test_a_boost_decides_the_place_and_is_shown():
+    boosted = {"priorityBoost": {"value": 20, "since": "2023-11-14T22:14:20Z"}, **waits("DoesNotFit", "no room")}
+    jobs = [workload("job-w", priority=90, status=boosted), workload("job-x", priority=100)]
+    found = report(read([cluster("gpu", quota(amount=8))], [local("a", "gpu")], jobs), "team", "gpu")
+    assert [(one.job, one.priority, one.boost) for one in found.queues[0].waiting] == [
+        ("job/w", 110, 20),
+        ("job/x", 100, 0),
+    ]
+    assert any(" 110 (90 + 20) " in line for line in text(found))
+
+
 def test_places_count_everybody_where_only_one_namespace_is_listed(reading):
     (view,) = report(reading, "team").queues
     assert [(one.position, one.job) for one in view.waiting] == [(1, "job/first"), (3, "job/late")]

@@ -9,6 +9,7 @@ from support.world import World
 from crds.constants import PREEMPTIBLE, PREEMPTION_POLICY
 from kube.informer import Event, EventKind
 from kube.objects import ObjectMeta, PriorityClass
+from kube.workloads import StoredBoost
 from queueing import model
 from queueing.cycle.cycle import cycle
 from queueing.model import NonPreemptible
@@ -235,13 +236,15 @@ def test_a_plain_pod_of_such_a_class_is_nobodys_victim_either():
     assert [one.workload.uid for one in world.memory.queues.holders.outside.values()] == ["batch"]
 
 
-def stored_with(world, key, priority):
-    """Its Workload, to which an administrator has given a priority, as the watch tells of it."""
+def stored_with(world, key, priority, boost=None):
+    """Its Workload, to which an administrator has given a priority (or a boost), as the watch tells of it."""
     before = world.stores["workload"][key]
     version = str(int(before.metadata.resource_version) + 1)
     spec = msgspec.structs.replace(before.spec, priority=priority, queue_name="team")
     meta = msgspec.structs.replace(before.metadata, resource_version=version)
-    world.put("workload", msgspec.structs.replace(before, metadata=meta, spec=spec))
+    counted = None if boost is None else StoredBoost(boost, "2027-01-15T08:00:00Z")
+    status = msgspec.structs.replace(before.status, priority_boost=counted)
+    world.put("workload", msgspec.structs.replace(before, metadata=meta, spec=spec, status=status))
 
 
 def test_a_priority_that_an_administrator_changes_counts_for_one_that_runs(world):
@@ -253,3 +256,15 @@ def test_a_priority_that_an_administrator_changes_counts_for_one_that_runs(world
     found = cycle(world.memory.state, world.memory.queues, 10.0).preempting
     assert {victim.key for one in found for victim in one.victims} == {key}
     assert world.memory.queues.entries[key].workload.priority == 1
+
+
+def test_a_boost_counts_for_one_that_runs_and_for_one_that_waits(world):
+    key = running(world, priorityClassName="high")
+    stored_with(world, key, 1, boost=99)
+    cycle(world.memory.state, world.memory.queues, 2.0)
+    assert preemptor(world) == set()
+    assert world.memory.queues.entries[key].workload.priority == 100
+    stored_with(world, key, 100, boost=-99)
+    found = cycle(world.memory.state, world.memory.queues, 10.0).preempting
+    assert {victim.key for one in found for victim in one.victims} == {key}
+    assert {victim.priority for one in found for victim in one.victims} == {1}

@@ -28,7 +28,7 @@ from ungater.controller import Controller
 from ungater.executor.start_stop import StartStop
 from ungater.metrics import ControllerMetrics
 from ungater.model import conditions, workload_status
-from ungater.model.actions import Create, Evict, Release, Suspend
+from ungater.model.actions import CountBoost, Create, Evict, Release, Suspend
 from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import LastEvent, Refused
@@ -562,3 +562,23 @@ async def test_nothing_is_stored_that_was_decided_for_a_workload_as_it_was_befor
     assert await writes.store(record, made.grant, write, partial(done.append, record.key)) is stored
     assert done == ([record.key] if stored else [])
     assert stored or record.failures == 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_boost_that_an_older_crd_drops_is_not_written_without_end(world, controller, monkeypatch, stored):
+    job = queued(world, "train")
+    world.admit(job)
+    record, parts, asked, later = told(controller, world, job), controller.parts, [], []
+
+    async def conditions(_namespace, observed, _wanted, more):
+        asked.append(more["priorityBoost"]["value"])
+        version = str(observed.version + 1)
+        kept = {"boost": asked[-1], "boost_since": 1.0} if stored else {}
+        return msgspec.structs.replace(observed, resource_version=version, **kept)
+
+    monkeypatch.setattr(parts.writer, "conditions", conditions)
+    monkeypatch.setattr(parts.executor, "_requeue", lambda job, after: later.append((job, after)))
+    last = await parts.executor.carry_out(record, [CountBoost(20)])
+    assert asked == [20]
+    assert record.observed.effective_priority == (20 if stored else 0)
+    assert (last, later) == ((CountBoost(20), []) if stored else (None, [(record.id, 60.0)]))
