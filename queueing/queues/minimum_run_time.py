@@ -8,8 +8,9 @@ Rules
   queues that meet it at a cohort, the first from the child of that cohort on its side upwards, as KAI's method ``lca``
   has it (pkg/scheduler/plugins/minruntime/resolver.go, 521a99aa). Where shares decide, ``fair`` counts, and where that
   is not set, ``reclaim`` of the same queue or cohort.
-- It is safe from those who want its quota or its place. It goes with a queue that is drained, with its nodes, with its
-  own troubles and by hand as if nothing were set, and nobody who leaves already is safe.
+- It is safe from those who want its quota or its place, and is not moved as long as it is from anybody. It goes with a
+  queue that is drained, with its nodes, with its own troubles and by hand as if nothing were set, and nobody who leaves
+  already is safe.
 - Times are those of its conditions, so a restart of the controller ends nothing and begins nothing. A workload that
   grows or shrinks runs on.
 - Whoever found no victims, and left out some who are safe, is looked at again once the first of these is not.
@@ -69,7 +70,7 @@ class RunTimes:
         entries: Mapping[HolderKey, Entry],
         pending: PendingWorkloads,
     ) -> None:
-        self.now = 0.0
+        self.now = 0.0  # what `Queues.pass_time` was told last
         self.left_out: LeftOut | None = None  # in the look that was begun last
         self._rule = rules.minimum
         # Who is within its own quota reclaims also where shares decide all else.
@@ -116,6 +117,13 @@ class RunTimes:
             found.append((cohort.name, least))
             below = cohort
         return found
+
+    def last_end(self, entry: Entry) -> float:
+        """Until when one is safe from anybody at all; less than any time where it is not, or is in no queue."""
+        if not self.any_minimum or entry.queue not in self._quotas.queues:
+            return -inf
+        minimums = (one.seconds for _, one in self.minimums_of(entry.queue))
+        return max(safe_until(entry.admitted_at, entry.ready_at, seconds) for seconds in minimums)
 
     def _rule_of(self, node: TreeNode) -> RunTime:
         quotas = self._quotas
@@ -190,8 +198,7 @@ class RunTimes:
     # -- time -------------------------------------------------------------------------------------------------
 
     def wake_due(self, now: float) -> None:
-        """It is so late: whoever waits for somebody to be safe no more is looked at again, where one may be."""
-        self.now = now
+        """Whoever waits for somebody to be safe no more is looked at again, where one may be."""
         for pool in [pool for pool, at in self._ends.items() if at <= now]:
             del self._ends[pool]
             # Those who want more pods are in no line: they compare this counter.

@@ -249,8 +249,9 @@ class Queues:
             self.pending.delay_entry(entry, until)
 
     def pass_time(self, now: float) -> None:
-        """It is so late, for use over time: said before anything is granted or released."""
+        """It is so late, for use over time and run times: said before anything is granted or released."""
         self.use.advance_to(now)
+        self.run_times.now = now
 
     def wake_due(self, now: float) -> None:
         """Those whose time has come wait again."""

@@ -19,6 +19,7 @@ from support.queue_factories import (
 from engine.model import Policy
 from queueing.cycle.cycle import cycle
 from queueing.model import Preemption, Reclaim, Rules, RunTime, Stop, Within
+from queueing.moves import why_not_moved
 from queueing.preemption.cohort_reach import nodes_between
 from queueing.queues.minimum_run_time import Taking
 
@@ -222,6 +223,16 @@ def test_a_queue_that_is_drained_ends_all_of_its_workloads():
     state, queues = lent()
     queues.set_cluster_queue(make_queue("borrower", 16, cohort="c", stop=Stop.DRAIN))
     assert {one.key for one in run(state, queues, 200.0).evict} == {f"ns/b{at}" for at in range(4)}
+
+
+def test_nobody_is_moved_before_the_longest_of_its_minimums_is_over():
+    _, queues = lent(minimum=RunTime(within=30.0, reclaim=600.0))
+    queues.fresh.clear()
+    queues.pass_time(699.0)
+    told = "it has not run for its minimumRunTime, which it has at 1970-01-01 00:11:40 UTC"
+    assert why_not_moved(queues, "ns/b0") == told
+    queues.pass_time(700.0)
+    assert why_not_moved(queues, "ns/b0") == ""
 
 
 def test_growth_waits_for_it_and_is_looked_at_in_time():
