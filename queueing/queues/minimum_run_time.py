@@ -103,6 +103,10 @@ class RunTimes:
                 return Minimum(found, f"{'ClusterQueue' if one.is_queue else 'Cohort'} {one.name}")
         return Minimum(_value_of(self._rule, taking) or 0.0, "")
 
+    def least_above(self, node: TreeNode) -> Minimum:
+        """What is certain against other queues, by whichever right they take."""
+        return min(self.minimum_above(node, taking) for taking in self._takings)
+
     def minimums_of(self, queue: str) -> list[tuple[str, Minimum]]:
         """How long workloads of a queue are safe at least: from its own ("") and from those met at each cohort above.
 
@@ -111,7 +115,7 @@ class RunTimes:
         below = self._quotas.tree.queues[queue]
         found: list[tuple[str, Minimum]] = [("", self.minimum_above(below, Taking.WITHIN))]
         for cohort in below.path:
-            least = min(self.minimum_above(below, taking) for taking in self._takings)
+            least = self.least_above(below)
             if found[-1][0] and found[-1][1].seconds == least.seconds:
                 found.pop()
             found.append((cohort.name, least))
