@@ -12,7 +12,7 @@ Rules
   queue that is drained, with its nodes, with its own troubles and by hand as if nothing were set, and nobody who leaves
   already is safe.
 - Times are those of its conditions, so a restart of the controller ends nothing and begins nothing. A workload that
-  grows or shrinks runs on.
+  grows or shrinks runs on, and so does one whose Workload is deleted and written again.
 - Whoever found no victims, and left out some who are safe, is looked at again once the first of these is not.
 """
 
@@ -137,7 +137,7 @@ class RunTimes:
     # -- who is safe ------------------------------------------------------------------------------------------
 
     def note_start(self, key: HolderKey, admitted_at: float | None, ready_at: float | None) -> bool:
-        """Since when one is admitted, and its pods are ready, as its Workload says; None: it is, or they are, not.
+        """Since when one is admitted, and its pods are ready, as its Workload says; None: it says nothing of that.
 
         True where somebody is to be looked at again, who waits until one like it may be evicted.
         """
@@ -145,9 +145,9 @@ class RunTimes:
         if entry is None or entry.phase is not Phase.ADMITTED:
             return False
         before = entry.admitted_at, entry.ready_at
-        if ready_at is not None and entry.admitted_at == admitted_at and entry.ready_at is not None:
-            # Pods that are not ready for a moment would else begin its time again.
-            ready_at = min(ready_at, entry.ready_at)
+        # The earliest that was said since it holds what it holds. Pods that are not ready for a moment would else begin
+        # its time again, and so would a tenant who deletes its Workload, which is written again.
+        admitted_at, ready_at = _earlier(admitted_at, entry.admitted_at), _earlier(ready_at, entry.ready_at)
         if before == (admitted_at, ready_at):
             return False
         entry.note_start(admitted_at, ready_at)
@@ -219,6 +219,10 @@ def safe_until(admitted_at: float | None, ready_at: float | None, seconds: float
     if admitted_at is None or not seconds:
         return -inf
     return min(inf if ready_at is None else ready_at, admitted_at + seconds) + seconds
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((at for at in (one, other) if at is not None), default=None)
 
 
 def _value_of(rule: RunTime, taking: Taking) -> float | None:

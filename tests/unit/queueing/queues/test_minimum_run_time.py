@@ -129,13 +129,25 @@ def one_running():
     return state, queues, queues.entries["ns/a"]
 
 
-def test_pods_that_are_ready_again_do_not_begin_its_time_again():
+@pytest.mark.parametrize(
+    "said",
+    [(10.0, 90.0), (10.0, None), (None, None), (50.0, 90.0)],
+    ids=["ready-again", "unready", "deleted", "written"],
+)
+def test_what_is_said_later_of_the_same_run_does_not_begin_its_time_again(said):
     _, queues, entry = one_running()
     start(queues, "ns/a", 10.0, 20.0)
-    start(queues, "ns/a", 10.0, 90.0)
+    assert not start(queues, "ns/a", *said)
     assert (entry.admitted_at, entry.ready_at) == (10.0, 20.0)
-    start(queues, "ns/a", 50.0, 90.0)  # another admission
-    assert (entry.admitted_at, entry.ready_at) == (50.0, 90.0)
+
+
+def test_one_that_is_admitted_again_begins_again():
+    state, queues, entry = one_running()
+    start(queues, "ns/a", 10.0, 20.0)
+    queues.release_and_requeue(state, "ns/a", 30.0)
+    run(state, queues, 50.0)
+    start(queues, "ns/a", 50.0, None)
+    assert (entry.admitted_at, entry.ready_at) == (50.0, None)
 
 
 def test_who_holds_nothing_has_no_start():
