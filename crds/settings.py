@@ -88,6 +88,7 @@ ResourceWeights = Annotated[
 ]
 # A year: what was used longer ago than many of these counts for nothing.
 HalfLife = Annotated[float, Field(gt=0, le=31_536_000)]
+RunSeconds = Annotated[int, Field(ge=0, le=31_536_000)]
 
 LabelKeys = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)], ...],
@@ -242,6 +243,13 @@ class Settings(BaseModel):
     evictionPatienceSeconds."""
     reclaim_grace_seconds: Seconds = 600.0
     """The longest time to stop for pods that borrow, when nominal quota is taken back."""
+    minimum_run_time_within_cluster_queue_seconds: RunSeconds = 0
+    """How long a workload runs before workloads of the same ClusterQueue may have it evicted. This and the next two
+    count where neither the ClusterQueue nor a cohort above it says it in minimumRunTime. 0: they may at once."""
+    minimum_run_time_reclaim_seconds: RunSeconds = 0
+    """How long a workload runs before workloads of other queues may have it evicted. 0: they may at once."""
+    minimum_run_time_fair_sharing_seconds: RunSeconds | None = None
+    """As minimumRunTimeReclaimSeconds, for evictions that shares decide on. If absent, that setting counts."""
     # None by default: a move stops pods that run, and what they have not saved is lost.
     moves_per_hour: int = Field(default=0, ge=0, le=1000)
     """How many running workloads may be moved in an hour, in the whole cluster and for whatever reason. 0: none."""

@@ -81,6 +81,14 @@ class FairSharing(Struct, frozen=True):
     weight: Quantity = "1"
 
 
+class QueueRunTime(Struct, frozen=True):
+    """How long workloads run at least, in seconds."""
+
+    within_cluster_queue_seconds: float | None = None
+    reclaim_seconds: float | None = None
+    fair_sharing_seconds: float | None = None
+
+
 class QueueAdmissionScope(Struct, frozen=True):
     """How the LocalQueues of a ClusterQueue share it."""
 
@@ -100,6 +108,7 @@ class ClusterQueueSpec(Struct, frozen=True):
     stop_policy: str = "None"
     fair_sharing: FairSharing | None = None
     admission_scope: QueueAdmissionScope | None = None
+    minimum_run_time: QueueRunTime | None = None
 
 
 class ClusterQueue(Object, frozen=True):
@@ -115,6 +124,7 @@ class CohortSpec(Struct, frozen=True):
     parent_name: str = ""
     resource_groups: tuple[ResourceGroup, ...] | None = None
     fair_sharing: FairSharing | None = None
+    minimum_run_time: QueueRunTime | None = None
 
 
 class Cohort(Object, frozen=True):
@@ -155,6 +165,7 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         stop=model.Stop(spec.stop_policy),
         weight=_weight(spec.fair_sharing),
         by_use=spec.admission_scope is not None and spec.admission_scope.admission_mode == BY_USE,
+        minimum=_run_time(spec.minimum_run_time),
     )
 
 
@@ -166,6 +177,7 @@ def cohort(wire: Cohort) -> model.Cohort:
         groups=tuple(_group(group) for group in spec.resource_groups or ()),
         parent=spec.parent_name,
         weight=_weight(spec.fair_sharing),
+        minimum=_run_time(spec.minimum_run_time),
     )
 
 
@@ -201,6 +213,14 @@ def _weight(sharing: FairSharing | None) -> int:
     except ValueError as error:
         # Read as an amount of CPUs, which has thousandths too; the message names what it is.
         raise ValueError(f"spec.fairSharing.weight{str(error).removeprefix('cpu')}") from None
+
+
+def _run_time(wire: QueueRunTime | None) -> model.RunTime:
+    if wire is None:
+        return model.RunTime()
+    return model.RunTime(
+        within=wire.within_cluster_queue_seconds, reclaim=wire.reclaim_seconds, fair=wire.fair_sharing_seconds
+    )
 
 
 def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:

@@ -70,8 +70,9 @@ class RoomTurns:
     def _is_due(self, queues: Queues, claim: BackfillReservation, now: float) -> bool:
         at, free = self._tried.get(claim.key, (-np.inf, None))
         rested = now - claim.entry.since >= self._rules.rest and now - at >= AGAIN
-        # Nothing came free since, so the same search would fail again.
-        return rested and not claim.hopeless and free != _free_rooms(queues, claim)
+        # Nothing came free since, so the same search would fail again; but for those who had not run for long enough.
+        changed = free != _free_rooms(queues, claim) or queues.run_times.any_minimum
+        return rested and not claim.hopeless and changed
 
     def record_search(self, queues: Queues, claim: BackfillReservation, now: float) -> None:
         """Room was looked for."""

@@ -1,9 +1,10 @@
 """What queueing tells people: which quota, how much is missing, who uses it."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from msgspec.structs import replace
 
 from engine.cluster.levels import domain_in_words
@@ -11,11 +12,12 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
-from queueing.queues.limits import Limits
-from queueing.queues.quota import Missing
+from queueing.queues.minimum_run_time import safe_until
+from queueing.queues.quota import Limits, Missing
 
 if TYPE_CHECKING:
     from queueing.preemption.plan import Plan
+    from queueing.queues.entry import Entry
     from queueing.queues.eviction_units import Path
     from queueing.queues.queues import Queues
 
@@ -162,6 +164,50 @@ def leaving_alone(refusal: Refusal, titles: Sequence[str]) -> Refusal:
     more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
     text = f"it evicts nobody in order to borrow from {titles[0]}{more}, for which it was evicted itself"
     return replace(refusal, message=f"{refusal.message}; {text}")
+
+
+def safe_yet(queues: "Queues") -> str:
+    """Until when some are safe from one that was just looked at, as they have not run for long enough; "" none are."""
+    found = queues.run_times.left_out
+    if found is None:
+        return ""
+    whose = f" of {found.minimum.source}" if found.minimum.source else ""
+    text = f"{queues.title_of(found.key)} is safe from eviction until {clock_time(found.until)} (minimumRunTime{whose})"
+    return text if found.last <= found.until else f"{text}, and others until {clock_time(found.last)} at the latest"
+
+
+def safe_at_first(queues: "Queues", queue: str) -> str:
+    """For how long one that a queue admits is safe from whom; "" it is not."""
+    minimums = [(whom, one.seconds) for whom, one in queues.run_times.minimums_of(queue)]
+    parts = [f"for {whom} in its first {seconds:.0f} s" for whom, seconds in _from_whom(minimums) if seconds]
+    return f"it is not evicted to make room {', nor '.join(parts)} (minimumRunTime)" if parts else ""
+
+
+def safe_until_when(queues: "Queues", entry: "Entry") -> str:
+    """Until when one that runs is safe from whom, as things are; "" it is safe from nobody."""
+    times = queues.run_times
+    ends = [
+        (whom, safe_until(entry.admitted_at, entry.ready_at, one.seconds))
+        for whom, one in times.minimums_of(entry.queue)
+    ]
+    parts = [f"for {whom} until {clock_time(at)}" for whom, at in _from_whom(ends) if at > times.now]
+    return f"it is not evicted to make room {', nor '.join(parts)} (minimumRunTime)" if parts else ""
+
+
+def _from_whom(amounts: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    """What holds for one's own queue and by cohort, in words: the last cohort is that of all others."""
+    values = {amount for _, amount in amounts}
+    if len(values) == 1 and len(amounts) > 1:
+        yield "others", values.pop()
+        return
+    for at, (cohort, amount) in enumerate(amounts):
+        last = at == len(amounts) - 1
+        yield ("its own queue" if not cohort else "other queues" if last else f"queues of cohort {cohort}"), amount
+
+
+def clock_time(at: float) -> str:
+    """A moment, for a person: ``2026-03-01 12:34:56 UTC``. ``at``: seconds since the epoch."""
+    return f"{np.datetime64(int(at), 's')} UTC".replace("T", " ", 1)
 
 
 def preempting(queues: "Queues", plan: "Plan") -> str:

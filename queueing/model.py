@@ -124,6 +124,18 @@ class Preemption(_Struct, frozen=True):
         return VictimRules(self.strategy or rules.strategy, scoring)
 
 
+class RunTime(_Struct, frozen=True):
+    """For how many seconds those who run are left alone: minimum run time (`queueing.queues.minimum_run_time`).
+
+    ``within``: by workloads of their own cluster queue. ``reclaim``: by those of others of the tree of cohorts.
+    ``fair``: by these where shares decide; None: as ``reclaim``. None of the others: whatever stands further up says.
+    """
+
+    within: float | None = None
+    reclaim: float | None = None
+    fair: float | None = None
+
+
 class ClusterQueue(_Struct, frozen=True):
     """Quota of flavors and resources, and the rules of its use.
 
@@ -133,7 +145,7 @@ class ClusterQueue(_Struct, frozen=True):
     MayStopSearch); ``preempt_before_borrow``: of flavors that were tried, preempt in one rather than borrow in another
     (PreemptionOverBorrowing). ``weight``: share in fair sharing, in thousandths. ``unlimited``: no quota at all, for
     workloads without a queue. ``claims``: workloads that wait long keep room from others. ``by_use``: its LocalQueues
-    take turns by what they used.
+    take turns by what they used. ``minimum``: how long its workloads run at least.
     """
 
     name: str
@@ -150,18 +162,21 @@ class ClusterQueue(_Struct, frozen=True):
     unlimited: bool = False
     claims: bool = True
     by_use: bool = False
+    minimum: RunTime = RunTime()
 
 
 class Cohort(_Struct, frozen=True):
     """Quota that a cohort has beside that of its queues, and what it may lend and borrow with all that is below it.
 
     ``parent`` "" means none. ``weight``: share in fair sharing among the children of its parent, in thousandths.
+    ``minimum``: how long the workloads below it run at least.
     """
 
     name: str
     groups: tuple[ResourceGroup, ...] = ()
     parent: str = ""
     weight: int = 1000
+    minimum: RunTime = RunTime()
 
 
 class LocalQueue(_Struct, frozen=True):
@@ -282,7 +297,7 @@ class Rules(_Struct, frozen=True):
     not say it. ``pods``: pods that no queue admitted may be victims too, where their priority is lower. ``override``:
     who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota. ``leaving``:
     seconds for which who leaves is believed to do so (`queueing.queues.leaving`); 0: never. ``use``: how use over time
-    is counted (None: it is not).
+    is counted (None: it is not). ``minimum``: how long workloads run at least where no queue or cohort says it.
     """
 
     patience: float = 300.0
@@ -295,6 +310,7 @@ class Rules(_Struct, frozen=True):
     pods: bool = False
     override: bool = False
     use: UseRules | None = None
+    minimum: RunTime = RunTime()
 
 
 class Order(NamedTuple):

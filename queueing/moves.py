@@ -7,7 +7,8 @@ Rules
   one an hour is allowed, it is whose comes first).
 - Who was moved is left alone for a time, which doubles with each move of it: nobody is moved to and fro.
 - Of several the one goes first whose namespace was moved least in the last hour.
-- Who is nobody's victim is not moved. Nor is who is on its way out or in, or wants more pods or others.
+- Who is nobody's victim, for good or for its minimum run time, is not moved. Nor is who is on its way out or in, or
+  wants more pods or others.
 - What is known after a restart is what Workloads tell of their last move (`MoveLog.record_stored_move`).
 """
 
@@ -20,6 +21,7 @@ from engine.cluster.assignment import Assignment, slots_removed
 from engine.cluster.state import ClusterState
 from engine.reservation_key import HolderKey, ReservationKey
 from engine.results import Refusal
+from queueing.messages import clock_time
 from queueing.queues.entry import AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 
@@ -230,7 +232,9 @@ def instead(grant: AssumedAdmission, found: Iterable[Assignment]) -> AssumedAdmi
 
 def why_not_moved(queues: Queues, key: str) -> str:
     """Why one that is admitted is not moved now, as queueing has it; "" where it may be."""
-    entry = queues.entries.get(key)
+    entry, times = queues.entries.get(key), queues.run_times
+    end = times.last_end(entry) if entry is not None else times.now
+    at = clock_time(end) if end > times.now else ""
     hindrances = (
         (entry is None or entry.phase is not Phase.ADMITTED or entry.grant is None, "it is not admitted"),
         (key in queues.holders.non_preemptible, "it is non-preemptible"),
@@ -238,5 +242,6 @@ def why_not_moved(queues: Queues, key: str) -> str:
         (key in queues.growing or ReservationKey.for_growth(key) in queues.entries, "it wants more pods"),
         (key in queues.fresh or key in queues.storing, "its admission is being stored"),
         (key in queues.spared, "a PodDisruptionBudget refused to let its pods go a short time ago"),
+        (bool(at), f"it has not run for its minimumRunTime, which it has at {at}"),
     )
     return next((why for hinders, why in hindrances if hinders), "")

@@ -275,6 +275,8 @@ class Simulation:
         # Where the pods really are: placing by count puts them elsewhere than the grant of the queue core says.
         spread = self.tally.spread(job, where)
         track.start(self.now, where, grant.counts, spread, slowdown=self.options.slowdown, longer=longer)
+        # In simulated time pods are ready as soon as they are there.
+        self.queues.run_times.note_start(job.key, self.now, self.now)
         if self.mover is not None:
             self.mover.record_placement(job, self.now)
         self._offer(track, where)

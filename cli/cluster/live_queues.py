@@ -32,6 +32,7 @@ from queueing.model import Rules
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from ungater.model.admission import read_quota
+from ungater.model.conditions import true_since
 
 One = TypeVar("One", bound=Object)
 
@@ -187,6 +188,10 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
         since = None if nominated else _since(one, "True") or now
         queues.restore_workload(
             state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated, since=since
+        )
+        conditions = one.status.conditions
+        queues.run_times.note_start(
+            objects.key(one), true_since(conditions, "Admitted"), true_since(conditions, "PodsReady")
         )
     for one, grant in held:
         # After all of them: growth is held beside what its workload has.

@@ -25,6 +25,7 @@ from engine.results import Refusal
 from kube import objects
 from queueing.cycle import growth
 from queueing.cycle.nominate import Preempts, nominate
+from queueing.messages import clock_time
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -38,8 +39,10 @@ from queueing.model import (
     asks_of,
     exceeds,
 )
+from queueing.preemption.cohort_reach import nodes_between
 from queueing.preemption.plan import Plan
 from queueing.queues.entry import AssumedAdmission, Entry
+from queueing.queues.minimum_run_time import Taking, safe_until
 from queueing.queues.queues import Queues
 from ungater.cache.cache import Cache
 from ungater.cache.held.reservations import UNQUEUED
@@ -327,8 +330,23 @@ def _why_kept(cache: Cache, workload: Workload, queue: ClusterQueue, one: Cluste
             return f"is in ClusterQueue {name}, and {queue.name} takes from no other (reclaimWithinCohort Never)"
         lower, newer = policy.reclaim is Reclaim.ANY or one.priority < own, False
     if lower:
-        return ""
+        return _why_safe(cache, queue, one, name)
     return f"has its priority ({own}) and is no newer" if newer else f"has its priority ({own}) or a higher one"
+
+
+def _why_safe(cache: Cache, queue: ClusterQueue, one: ClusterHolder, name: str) -> str:
+    """Why it has not run for long enough to be taken by a workload of this queue; "": it has."""
+    queued, nodes = cache.queues.entries.get(one.workload), cache.queues.quotas.tree.queues
+    if queued is None or name not in nodes or queue.name not in nodes:
+        return ""
+    times = cache.queues.run_times
+    if name == queue.name:
+        minimum = times.minimum_above(nodes[name], Taking.WITHIN)
+    else:
+        minimum = times.least_above(nodes_between(nodes[queue.name], nodes[name])[-1])
+    until = safe_until(queued.admitted_at, queued.ready_at, minimum.seconds)
+    whose = f" of {minimum.source}" if minimum.source else ""
+    return f"is safe from eviction until {clock_time(until)} (minimumRunTime{whose})" if until > times.now else ""
 
 
 def _queue_of(cache: Cache, workload: Workload) -> str:

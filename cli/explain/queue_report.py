@@ -19,7 +19,7 @@ from engine.results import Refusal
 from kube.objects import condition, is_true
 from kube.workloads import WholeWorkload
 from queueing.explain import OptionFit, explain
-from queueing.messages import name_domains
+from queueing.messages import name_domains, safe_until_when
 from queueing.queues.entry import Phase
 from ungater.model.life import ON_HOLD
 from ungater.model.workload_status import BOOST
@@ -69,7 +69,7 @@ class QueuePlace(msgspec.Struct, frozen=True):
     """A job in its queue. ``position``: 1 is next; None where it waits in no line. ``waiting``: how many do.
 
     ``options``: what it wants of each flavor, while it waits. ``holds``: what it holds, by ``flavor/resource``.
-    ``history``: what was done to it: evicted, preempted, put off.
+    ``history``: what was done to it: evicted, preempted, put off; and until when others may not have it evicted.
     """
 
     local_queue: str
@@ -125,6 +125,7 @@ def place(
         victims=tuple(_victims(reading, key)),
         history=(
             *_history(reading, key),
+            *_run_time(reading, key),
             *_over_time(reading, key),
             *_claim(reading, key, options, title or reading.queues.title_of(key)),
         ),
@@ -191,6 +192,15 @@ def _boost(workload: WholeWorkload) -> Iterator[str]:
             f"Its boost of {counted.value} counts since {counted.since}; its annotation asks for {asked}, which counts "
             "later (priorityBoostRestSeconds)"
         )
+
+
+def _run_time(reading: QueueReading, key: str) -> Iterator[str]:
+    """Until when one that runs is safe from whom."""
+    entry = reading.queues.entries.get(key)
+    if entry is not None and entry.phase is Phase.ADMITTED and entry.queue in reading.queues.quotas.queues:
+        said = safe_until_when(reading.queues, entry)
+        if said:
+            yield f"{said[:1].upper()}{said[1:]}"
 
 
 def _over_time(reading: QueueReading, key: str) -> Iterator[str]:

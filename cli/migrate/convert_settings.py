@@ -1,6 +1,7 @@
 """Kueue's Configuration as settings of ours, and what of it has none."""
 
 from collections.abc import Callable, Iterator, Mapping
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ _TIMEOUT, _RECOVERY = "waitForPodsReadyTimeoutSeconds", "waitForPodsReadyRecover
 _ZERO: Final = ("0", "0s")
 _PROCESS: Final = left("how Kueue's own process runs")
 _HALF_LIFE, _SAMPLING, _WEIGHTS = "fairUseHalfLifeSeconds", "fairUseSamplingSeconds", "fairUseResourceWeights"
+_RECLAIM, _BY_SHARE = "minimumRunTimeReclaimSeconds", "minimumRunTimeFairSharingSeconds"
 _DEFAULT_SAMPLING: Final = 300  # apis/config/v1beta2/defaults.go: UsageSamplingInterval
 _STRATEGIES: Final = {"LessThanOrEqualToFinalShare", "LessThanInitialShare"}
 _TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
@@ -86,6 +88,18 @@ def _take_seconds(name: str) -> Callable[[Leaf, ConfigScene], FieldVerdict]:
 def _take_value(name: str) -> ConfigRule:
     def judge(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
         return scene.add_setting(name, leaf.value)
+
+    return judge
+
+
+def _take_run_time(name: str) -> ConfigRule:
+    """A time that a workload has before it is evicted for others: whole seconds, and no fewer."""
+
+    def judge(leaf: Leaf, scene: ConfigScene) -> FieldVerdict:
+        try:
+            return scene.add_setting(name, ceil(seconds_of(leaf.value)))
+        except ValueError as error:
+            return refused(str(error), "correct the Configuration")
 
     return judge
 
@@ -236,6 +250,9 @@ CONFIGURATION: Final = FieldTable[ConfigScene](
         "admissionFairSharing.resourceWeights.*": lambda _, scene: scene.add_setting(
             _WEIGHTS, scene.part_of("admissionFairSharing")["resourceWeights"]
         ),
+        # Of Kueue's pull request 12996, which no release has.
+        "preemptionProtection.reclaimWithinCohort.minAdmitDuration": _take_run_time(_RECLAIM),
+        "preemptionProtection.fairSharing.minAdmitDuration": _take_run_time(_BY_SHARE),
         "resources.deviceClassMappings[].name": TAKEN,
         "resources.deviceClassMappings[].deviceClassNames[]": TAKEN,
         "resources.deviceClassMappings[].sources[].**": refused(
@@ -309,6 +326,10 @@ def finish_settings(scene: ConfigScene) -> Iterator[tuple[str, FieldVerdict]]:
     yield from finish_timeouts(scene)
     if _HALF_LIFE in scene.settings:
         yield from finish_fair_use(scene)
+    if scene.settings.get(_RECLAIM) and _BY_SHARE not in scene.settings:
+        scene.add_setting(_BY_SHARE, 0)
+        why = "evictions by share are not named, and nobody is safe from them; without the setting all would be"
+        yield "preemptionProtection.fairSharing", changed(why, _BY_SHARE)
     # In v1beta2 its presence switches it on, in v1beta1 the field enable does.
     fair = scene.body.get("fairSharing")
     if isinstance(fair, dict) and (not scene.is_old or fair.get("enable") is True):

@@ -61,7 +61,7 @@ _BY_NAME: Final[Mapping[str, FieldVerdict]] = {
             *("KueueDRAIntegrationPartitionableDevices", "KueueDRAIntegrationConsumableCapacity", "PriorityBoost"),
             *("KueueDRARejectWorkloadsWhenDRADisabled", "ConcurrentAdmission", "SparkApplicationIntegration"),
             *("ElasticJobsViaWorkloadSlices", "ElasticJobsViaWorkloadSlicesWithTAS", "WorkloadPriorityClassDefaulting"),
-            *("AssignQueueLabelsForPods", "TASMultiLayerTopology"),
+            *("AssignQueueLabelsForPods", "TASMultiLayerTopology", "PreemptionProtection"),
         ),
         _ELSEWHERE,
     ),

@@ -45,6 +45,8 @@ def _render_queue(view: QueueView) -> Iterator[RenderableType]:
     style = "green" if view.active else "bold yellow"
     yield Text.assemble((f"ClusterQueue {view.name}", "bold"), f"{cohort}  {view.strategy}  {counts}{share}")
     yield Text.assemble(("Active" if view.active else f"Not active ({view.reason})", style), f"  {view.message}")
+    if view.minimum_run_time:
+        yield Text(_run_time(view))
     if view.quotas:
         shared = (">BORROWED", ">MAY BORROW", ">LENDS") if view.cohort else ()
         table = plain_table("FLAVOR", "RESOURCE", ">USED", ">NOMINAL", ">FREE", *shared)
@@ -73,6 +75,18 @@ def _render_queue(view: QueueView) -> Iterator[RenderableType]:
     if view.waiting:
         yield Text("")
         yield waiting_table(view.waiting)
+
+
+def _run_time(view: QueueView) -> str:
+    """How long its workloads run at least, and how many have not yet."""
+    parts = []
+    for one in view.minimum_run_time:
+        whom = "its own queue" if not one.cohort else f"queues of cohort {one.cohort}"
+        whom = "other queues" if one.cohort and one is view.minimum_run_time[-1] else whom
+        whose = "" if one.source in {"", f"ClusterQueue {view.name}"} else f" ({one.source})"
+        parts.append(f"{duration(int(one.seconds))} against {whom}{whose}")
+    safe = f"; {view.safe} of {view.admitted} admitted are safe from somebody now" if view.admitted else ""
+    return f"Minimum run time: {', '.join(parts)}{safe}"
 
 
 def _over_time(one: LocalQueueUse) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from cli.queues.cohorts import views as cohort_views
 from crds.spelling import meant
 from engine.quantity import format_part, format_quantity
 from engine.reasons import Reason
+from engine.reservation_key import HolderKey
 from engine.results import Refusal
 from kube.objects import condition
 from queueing.explain import explain
@@ -78,12 +79,24 @@ class LocalQueueUse(msgspec.Struct, frozen=True):
     consumed: dict[str, str] | None = None
 
 
+class RunTimeView(msgspec.Struct, frozen=True):
+    """How long workloads of a cluster queue run at least before others may have them evicted.
+
+    ``cohort``: from queues that it meets there first; "" from its own. ``source``: the ClusterQueue or Cohort that says
+    so; "" the settings.
+    """
+
+    cohort: str
+    seconds: float
+    source: str
+
+
 class QueueView(msgspec.Struct, frozen=True):
     """A cluster queue and who waits there.
 
     ``path``: the cohorts above it, the root first, as far as they are known; ``cohort``: the one that it names.
     ``uses``: of the local queues whose workloads are listed. ``by_use``: these take turns by what they used over time,
-    and stand in that order.
+    and stand in that order. ``minimum_run_time``: () where none is set; ``safe``: how many are safe from somebody now.
     """
 
     name: str
@@ -102,6 +115,8 @@ class QueueView(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingWorkload, ...]
     uses: tuple[LocalQueueUse, ...]
     by_use: bool = False
+    minimum_run_time: tuple[RunTimeView, ...] = ()
+    safe: int = 0
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
@@ -208,7 +223,19 @@ def _view(
         waiting=waiting,
         uses=tuple(_local_uses(reading, name, found, only, waiting)),
         by_use=goes_by_use(reading, name),
+        minimum_run_time=tuple(_run_times(reading, name)),
+        safe=sum(_is_safe(reading, key) for key in reading.queues.holders.held_in(name)),
     )
+
+
+def _run_times(reading: QueueReading, name: str) -> Iterator[RunTimeView]:
+    for cohort, one in reading.queues.run_times.minimums_of(name):
+        if one.seconds:
+            yield RunTimeView(cohort, one.seconds, one.source)
+
+
+def _is_safe(reading: QueueReading, key: HolderKey) -> bool:
+    return reading.queues.run_times.last_end(reading.queues.entries[key]) > reading.now
 
 
 def goes_by_use(reading: QueueReading, queue: str) -> bool:

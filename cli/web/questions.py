@@ -36,6 +36,7 @@ MOST_EVENTS: Final = 50_000  # of YAML: a key, a value, and the beginning and en
 PREFIX: Final = "topogate-question-"
 OTHERS: Final = "somebody else's"
 NAMES_OTHERS: Final = ("behind it wait", "which used less")  # in what `explain` says of a queue
+NAMES_COHORTS: Final = "queues of cohort"  # in the same, of how long it is safe
 UNTOLD: Final = "the details may name what is in namespaces that you may not see"
 _COUNTS: Final = {
     name: re.compile(rf"\b{name}[\"']?\s*:\s*[\"']?(\d{{1,9}})") for name in ("replicas", "size", "parallelism")
@@ -196,7 +197,12 @@ def _queue(queue: Json, sight: Sight) -> Json | None:
     others = len(queue["waiting"]) - len(waiting)
     # Who may not look at queues sees the cohort that the queue names, and nothing of the tree above it.
     path = queue["path"] if sight.queues else queue["path"][-1:]
-    return {**queue, "path": path, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
+    made = {**queue, "path": path, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
+    if not sight.queues:
+        made["minimum_run_time"] = [
+            {**one, "source": ""} for one in queue["minimum_run_time"] if one["cohort"] in {"", *path}
+        ]
+    return made
 
 
 def _placed(answer: Json, sight: Sight) -> Json:
@@ -246,6 +252,8 @@ def _unnamed(made: Json, sight: Sight) -> Json:
     for option in place["options"] if place is not None and not sight.queues else ():
         # The tree above the cohort that the queue names is for those who may look at queues.
         option["lender"] = option["lender"] if option["lender"] == place["cohort"] else ""
+    if place is not None and not sight.queues:
+        place["history"] = [one for one in place["history"] if NAMES_COHORTS not in one]
     if place is not None and sight.namespaces is not None:
         place["victims"] = [
             one if sight.may_name(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)

@@ -20,7 +20,15 @@ from crds.kinds.common import (
     cel,
     condition_column,
 )
-from crds.kinds.quotas import GROUPS, FairSharingStatus, FairSharingWeight, QueueQuota, ResourceGroup, limits_need
+from crds.kinds.quotas import (
+    GROUPS,
+    FairSharingStatus,
+    FairSharingWeight,
+    MinimumRunTime,
+    QueueQuota,
+    ResourceGroup,
+    limits_need,
+)
 
 
 class FlavorFungibility(ApiModel):
@@ -137,6 +145,8 @@ class ClusterQueueSpec(ApiModel):
     """The share of this queue in what is borrowed."""
     admission_scope: AdmissionScope | None = None
     """Whether the LocalQueues that lead to this queue share it by what they used. If absent, they do not."""
+    minimum_run_time: MinimumRunTime | None = None
+    """How long the workloads of this queue run at least before they are evicted to make room for others."""
 
 
 class ClusterQueueStatus(QueueStatus):

@@ -15,7 +15,15 @@ from crds.kinds.common import (
     cel,
     condition_column,
 )
-from crds.kinds.quotas import GROUPS, CohortQuota, FairSharingStatus, FairSharingWeight, ResourceGroup, limits_need
+from crds.kinds.quotas import (
+    GROUPS,
+    CohortQuota,
+    FairSharingStatus,
+    FairSharingWeight,
+    MinimumRunTime,
+    ResourceGroup,
+    limits_need,
+)
 
 
 class CohortSpec(ApiModel):
@@ -31,6 +39,8 @@ class CohortSpec(ApiModel):
     everything below it together. Each resource and each flavor is part of one group only."""
     fair_sharing: FairSharingWeight | None = None
     """The share of this cohort in what its parent lends."""
+    minimum_run_time: MinimumRunTime | None = None
+    """How long workloads of the queues below run at least, where no queue or cohort below says it."""
 
 
 class CohortStatus(QueueNumbers):

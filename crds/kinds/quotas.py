@@ -119,6 +119,26 @@ def limits_need(parent: str) -> Schema:
     )
 
 
+RunSeconds = Annotated[int, Field(ge=0, le=31_536_000)]
+"""How long a workload runs at least: up to a year."""
+
+
+class MinimumRunTime(ApiModel):
+    """How long admitted workloads run before they are evicted to make room for others.
+
+    The time counts from the admission or, if pods take longer to become ready, from when they are, but for twice as
+    long at most. What is absent is looked for in the cohort above, and so on, and then in the settings.
+    """
+
+    within_cluster_queue_seconds: RunSeconds | None = None
+    """The minimum run time before workloads of the same ClusterQueue may have it evicted."""
+    reclaim_seconds: RunSeconds | None = None
+    """The minimum run time before workloads of other queues may have it evicted. Between two queues, what counts is
+    said by the queue or cohort of the victim that is just below the lowest cohort above both, or further up."""
+    fair_sharing_seconds: RunSeconds | None = None
+    """As reclaimSeconds, for evictions that shares decide on. If absent, reclaimSeconds counts."""
+
+
 class FairSharingWeight(ApiModel):
     """How much of the shared capacity this queue or cohort should get beside the others."""
 

@@ -164,7 +164,9 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # Woken once, after all turns: an admission in the middle would
     # wake groups that had their turn, and they would have another.
     granted = [one.grant for one in made.admitted]
-    queues.pending.move_events_to_active(dict.fromkeys(chain.from_iterable(map(queues.took, granted))))
+    queues.pending.move_events_to_active(
+        dict.fromkeys(chain.from_iterable(map(queues.pending.helped_by_grant, granted)))
+    )
     # 9. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_take_news(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.pending.lines.values())

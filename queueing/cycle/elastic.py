@@ -399,7 +399,7 @@ def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmi
     if _less(grant, before):
         queues.gave_back(state, before)
     if _less(before, grant):
-        queues.pending.move_events_to_active(queues.took(grant))
+        queues.pending.move_events_to_active(queues.pending.helped_by_grant(grant))
 
 
 def _less(one: AssumedAdmission, other: AssumedAdmission) -> bool:

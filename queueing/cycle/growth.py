@@ -68,8 +68,12 @@ def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | No
         or successors.place_once_gone(state, queues, more, option) is not None
     ):
         return None
+    queues.run_times.begin_look()
     made = plan(state, queues, more, option)
     if made is None:
+        if queues.run_times.await_end(more.queue) is not None:
+            text = f"{entry.refusal.message}; {messages.safe_yet(queues)}"
+            entry.record_refusal(msgspec.structs.replace(entry.refusal, message=text))
         # An admission that is being stored is no candidate yet; `Queues.stored` has this growth looked at again.
         if queues.fresh:
             queues.victimless.add(key)  # once they are stored they may be victims

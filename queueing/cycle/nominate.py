@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.natural_order import natural
@@ -33,9 +34,9 @@ from queueing.preemption.search import plan
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
-from queueing.queues.limits import Limits
 from queueing.queues.pending_workloads import RING_OPENED, Event
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Limits
 from queueing.queues.successor import without_successors
 
 MEMO: Final = 4096
@@ -78,7 +79,7 @@ class Waits(msgspec.Struct):
     """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``).
 
     ``follows``: it is the successor of those that leave. ``left_alone``: who run and had it evicted, so that it has not
-    them evicted in order to borrow.
+    them evicted in order to borrow. ``safe``: until when some are safe from it that have not run for long enough.
     """
 
     refusals: list[Noted] = msgspec.field(default_factory=list)
@@ -86,6 +87,7 @@ class Waits(msgspec.Struct):
     aside: bool = False
     follows: Follows | None = None
     left_alone: tuple[str, ...] = ()
+    safe: str = ""
 
     @property
     def reason(self) -> Reason:
@@ -97,6 +99,8 @@ class Waits(msgspec.Struct):
         found = min(self.refusals, key=_gravity).text()
         if self.left_alone:
             found = messages.leaving_alone(found, self.left_alone)
+        if self.safe:
+            found = replace(found, message=f"{found.message}; {self.safe}")
         return found if self.follows is None else messages.following(found)
 
     def wait_for(self, events: Iterable[Event]) -> None:
@@ -148,8 +152,10 @@ class _QueueNominator(msgspec.Struct):
             return made
         if wrong is not None:
             self.waits.add(wrong)
-        hopeless, left_alone = self._is_hopeless(found), self.waits.left_alone
-        return Waits(self.waits.refusals, self.waits.events, hopeless, left_alone=left_alone)
+        if (end := self.queues.run_times.await_end(self.entry.queue)) is not None:
+            self.waits.wait_for([end])
+        safe = messages.safe_yet(self.queues)
+        return replace(self.waits, aside=self._is_hopeless(found), safe=safe)
 
     def best_option(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
         """All its pods in the option that `queueing.cycle.flavor_choice` says; None where none is possible."""
@@ -503,7 +509,7 @@ class _QueueNominator(msgspec.Struct):
         """Whether something of ours that ends brings this event."""
         quotas = self.queues.quotas
         match event:
-            case ("claim", _):
+            case ("claim", _) | ("safe", _):
                 return True
             case ("room", flavor):
                 return self.queues.holders.by_flavor.get(flavor, 0) > 0
@@ -520,6 +526,7 @@ def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
         refused = Waits(aside=True)
         refused.add(messages.cohort_cycle(names))
         return refused
+    queues.run_times.begin_look()
     known = queues.options_of(state, entry.group)
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
     asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])

@@ -13,6 +13,8 @@ Rules
   kept for those who follow (`queueing.cycle.successors`): what comes free is theirs first; nor who has a claim that
   the preemptor names as well, which would lose its devices with the last who has it. Pods that no queue admitted are
   some where the rules say so, for those that outrank them in Kubernetes too.
+- Who has not run for as long as its queue and cohorts have it run at least is none, whatever the mode
+  (`queueing.queues.minimum_run_time`).
 - Who would use more than its own share by it leaves those alone who had it evicted
   (`queueing.queues.eviction_order`).
 """
@@ -27,13 +29,14 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
-from engine.reservation_key import HolderKey, order_of
+from engine.reservation_key import HolderKey, order_of, whole_of
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
-from queueing.preemption.cohort_reach import find_advantage, find_borrowers, place_of
+from queueing.preemption.cohort_reach import find_advantage, find_borrowers, nodes_between, place_of
 from queueing.preemption.fair_order import FairComparison
 from queueing.queues.entry import OUTSIDE, Entry, Phase
 from queueing.queues.eviction_units import units_of
 from queueing.queues.flavor_assigner import FlavorAssignment
+from queueing.queues.minimum_run_time import Minimum, Taking, safe_until
 from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
 from queueing.queues.usage import FlavorRows, Mask
@@ -115,6 +118,7 @@ class Candidates(msgspec.Struct, dict=True):
     _shares: dict[str, tuple[tuple[bool, float], ...]] = msgspec.field(default_factory=dict)
     _importance: dict[HolderKey, Importance] = msgspec.field(default_factory=dict)
     _borrowers: dict[str, int] | None = None
+    _minimums: dict[str, Minimum] = msgspec.field(default_factory=dict)
 
     def anyone(self) -> bool:
         """Whether there may be a candidate at all: most searches end here."""
@@ -194,6 +198,55 @@ class Candidates(msgspec.Struct, dict=True):
         for key in (*leaving, *protected, *spared, *self._sharing):
             for unit in occupancy.units_of_workload(key):
                 found[occupancy.numbers[unit]] = False
+        return self._without_safe(occupancy, found)
+
+    def _without_safe(self, occupancy: FlavorRows, found: Mask) -> Mask:
+        """Those of these owners who have run for long enough; the others are noted."""
+        times = self.queues.run_times
+        if not times.any_minimum:
+            return found
+        number_of = self.queues.holders.number_of_queue
+        # By number of queue; two more, as those of no queue have the numbers -1 and -2.
+        seconds = np.zeros(self.queues.holders.count_of_queues + 2, np.float64)
+        for name in (self.entry.queue, *self._others()):
+            if (number := number_of(name)) >= 0:
+                seconds[number] = self._minimum_of(name).seconds
+        size = len(found)
+        least = seconds[occupancy.queue[:size]]
+        ends = np.minimum(occupancy.ready[:size], occupancy.admitted[:size] + least) + least
+        # As `safe_until`: by a minimum of 0 nobody is safe, also where the clock was ahead when it was admitted.
+        safe = found & (least > 0) & (ends > times.now)
+        if safe.any():
+            numbers = safe.nonzero()[0]
+            first = int(numbers[ends[numbers].argmin()])
+            key = whole_of(occupancy.keys[first])
+            minimum = self._minimum_of(self.queues.entry_of_unit(key).queue)
+            times.leave_out_safe(key, float(ends[first]), float(ends[numbers].max()), minimum)
+        return found & ~safe
+
+    def _is_safe(self, other: Entry) -> bool:
+        """Whether one has not run for as long as it has to; then it is noted."""
+        times = self.queues.run_times
+        if not times.any_minimum:
+            return False
+        minimum = self._minimum_of(other.queue)
+        until = safe_until(other.admitted_at, other.ready_at, minimum.seconds)
+        if until <= times.now:
+            return False
+        times.leave_out_safe(other.workload.key, until, until, minimum)
+        return True
+
+    def _minimum_of(self, queue: str) -> Minimum:
+        """For how long workloads of a queue are safe from the preemptor."""
+        found = self._minimums.get(queue)
+        if found is None:
+            nodes, times = self.queues.quotas.tree.queues, self.queues.run_times
+            if queue == self.entry.queue:
+                found = times.minimum_above(nodes[queue], Taking.WITHIN)
+            else:
+                below = nodes_between(nodes[self.entry.queue], nodes[queue])[-1]
+                found = times.minimum_above(below, Taking.FAIR if self.mode.compares else Taking.RECLAIM)
+            self._minimums[queue] = found
         return found
 
     def level_of(self, unit: HolderKey) -> int:
@@ -240,7 +293,8 @@ class Candidates(msgspec.Struct, dict=True):
                     continue
                 for wanted in lacking:
                     if grant.amounts.get(wanted, 0) > 0:
-                        yield other
+                        if not self._is_safe(other):
+                            yield other
                         break
 
     def by_quota(self) -> list[HolderKey]:

@@ -63,6 +63,8 @@ class Entry(msgspec.Struct, eq=False):
     drained: bool = False
     outside: OutsidePod | None = None  # it is no workload but this pod
     held_up: float | None = None  # since when it waits for claims that its victims had
+    admitted_at: float | None = None  # since when its Workload says that it is admitted
+    ready_at: float | None = None  # since when its pods are ready
     errors: int = 0  # that it led to since it last changed, which nobody had foreseen
 
     def change(self, workload: Workload) -> None:
@@ -121,6 +123,11 @@ class Entry(msgspec.Struct, eq=False):
     def clear_grant(self) -> None:
         """It holds nothing, and nobody has to go for it."""
         self.grant, self.victims, self.phase, self.drained = None, set(), Phase.STUCK, False
+        self.admitted_at = self.ready_at = None
+
+    def note_start(self, admitted_at: float | None, ready_at: float | None) -> None:
+        """Since when it is admitted, and its pods are ready; None: it is, or they are, not."""
+        self.admitted_at, self.ready_at = admitted_at, ready_at
 
     def mark_drained(self) -> None:
         """It was told to go, because its queue is drained."""

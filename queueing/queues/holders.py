@@ -10,6 +10,7 @@ Rules
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from math import inf
 
 import msgspec
 
@@ -128,6 +129,10 @@ class Holders:
         # nobody's victim, and its columns are written once it is admitted.
         if entry.phase is Phase.ADMITTED:
             self._usage.record_usage(self._owner(entry), {part.pod_set: part for part in grant.assignments})
+
+    def update_start(self, entry: Entry) -> None:
+        """Note since when one that holds something is admitted, and its pods are ready."""
+        self._usage.record_start(self._owner(entry))
 
     def mark_leaving(self, *keys: HolderKey) -> None:
         """Their pods are on their way out: they are nobody's victims any more, and hold on until ``release_workload``.
@@ -261,6 +266,11 @@ class Holders:
         """A number that stands for a cluster queue; -1 where it never held anything."""
         return self._numbers.get(queue, -1)
 
+    @property
+    def count_of_queues(self) -> int:
+        """How many cluster queues have a number: all of 0 up to this."""
+        return len(self._numbers)
+
     def usage(self, state: ClusterState, flavor: str) -> FlavorRows | None:
         """Who holds how much on the nodes of a flavor."""
         return self._usage.get(
@@ -277,7 +287,15 @@ class Holders:
     def _owner(self, entry: Entry) -> SlotOwner:
         workload = entry.workload
         number = self._numbers.setdefault(entry.queue, len(self._numbers))
-        return SlotOwner(workload.key, workload.priority, workload.created, number, slice_level(workload))
+        return SlotOwner(
+            workload.key,
+            workload.priority,
+            workload.created,
+            number,
+            slice_level(workload),
+            -inf if entry.admitted_at is None else entry.admitted_at,
+            inf if entry.ready_at is None else entry.ready_at,
+        )
 
 
 def flavors_of(grant: AssumedAdmission | None) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Final
 from engine.reservation_key import HolderKey
 from queueing.model import ClusterQueue, Quantities, Rules
 from queueing.queues.config import QueueConfig
-from queueing.queues.entry import Entry, Phase
+from queueing.queues.entry import AssumedAdmission, Entry, Phase
 from queueing.queues.fair_use import FairUse
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.rotation import Rotation, of_namespace
@@ -22,6 +22,7 @@ from queueing.queues.rotation import Rotation, of_namespace
 # given back. ("claim", key of its claimant): it keeps room no longer, or other room. ("borrow", pool): a queue of its
 # tree of cohorts borrows what others may take back. ("placed",): something was placed. ("gone",): pods went, of
 # whatever flavor. ("counted",): devices were counted further. ("ring",): one of those who had somebody evicted is gone.
+# ("safe", pool): somebody of its tree of cohorts may have run for as long as it has to.
 # A change of queues, cohorts or flavors wakes all whom it concerns without an event.
 Event = tuple[str, ...]
 RING_OPENED: Final[Event] = ("ring",)
@@ -162,6 +163,16 @@ class PendingWorkloads:
         pool = quotas.pool(queue)
         self.pool_changed(pool)
         self.move_events_to_active(("quota", pool, *name) for name in amounts)
+
+    def helped_by_grant(self, grant: AssumedAdmission) -> Iterator[Event]:
+        """What it may mean for others that one holds this now: some look at other pods, some take back what it lends.
+
+        Others again may have it evicted from now on.
+        """
+        yield ("placed",)
+        quotas = self._config.quotas
+        if quotas.overuses_any(grant.queue, grant.amounts):
+            yield ("borrow", quotas.pool(grant.queue))
 
     def pool_changed(self, pool: str) -> None:
         """There may be more quota in a pool, or a queue is in another one now."""

@@ -9,6 +9,7 @@ Rules
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
@@ -39,11 +40,11 @@ from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
 from queueing.queues.leaving import Leaving
-from queueing.queues.limits import Limits
+from queueing.queues.minimum_run_time import RunTimes
 from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass, Place
-from queueing.queues.pending_workloads import RING_OPENED, Event, PendingWorkloads
-from queueing.queues.quota import Quotas
+from queueing.queues.pending_workloads import RING_OPENED, PendingWorkloads
+from queueing.queues.quota import Limits, Quotas
 from queueing.queues.rotation import Rotation, of_namespace
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Queues:
         self.use = FairUse(self.rules.use)
         self.pending = PendingWorkloads(self.config, self.rules, self.use)
         self.holders = Holders(self.quotas, self.entries)
+        self.run_times = RunTimes(self.rules, self.quotas, self.holders, self.entries, self.pending)
         self.budgets = Budgets()
         self.eviction_order = EvictionOrder()
         self.claims: dict[str, BackfillReservation] = {}
@@ -247,13 +249,15 @@ class Queues:
             self.pending.delay_entry(entry, until)
 
     def pass_time(self, now: float) -> None:
-        """It is so late, for use over time: said before anything is granted or released."""
+        """It is so late, for use over time and run times: said before anything is granted or released."""
         self.use.advance_to(now)
+        self.run_times.now = now
 
     def wake_due(self, now: float) -> None:
         """Those whose time has come wait again."""
         self.pass_time(now)
         self.pending.wake_due(self.entries, now)
+        self.run_times.wake_due(now)
         # A possible victim is back: whoever waits for room in its flavors may find a plan.
         for key in [key for key, until in self.spared.items() if until <= now]:
             del self.spared[key]
@@ -301,7 +305,8 @@ class Queues:
     def next_change_time(self) -> float | None:
         """When time alone changes something next."""
         late = [self.leaving.next_time] if self.leaving else []
-        return min((*self.pending.times(), *self.spared.values(), *late), default=None)
+        times = self.pending.times(), self.run_times.end_times(), self.spared.values(), late
+        return min(chain(*times), default=None)
 
     def remove_workload(self, state: ClusterState, key: str) -> None:
         """It finished, was deleted or made inactive: it gives back all, and is gone."""
@@ -533,12 +538,6 @@ class Queues:
         # In others nobody finds room.
         self.pending.room_freed(helped_by(state, grant) & {*state.flavors, *self.config.plain})
         self.pending.gave_quota(grant.queue, grant.amounts)
-
-    def took(self, grant: AssumedAdmission) -> Iterator[Event]:
-        """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""
-        yield ("placed",)
-        if self.quotas.overuses_any(grant.queue, grant.amounts):
-            yield ("borrow", self.quotas.pool(grant.queue))
 
     def wish(self, key: str, counts: Mapping[str, int] | None) -> None:
         """An admitted workload wants more pods than it holds; the cycles try. None: it does not any more."""

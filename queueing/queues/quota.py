@@ -410,3 +410,31 @@ class Quotas:
         del self._open[depth - 1 :]
         if not self._open:
             self._undo.clear()
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one workload may take of the quotas of a queue. ``spared``: it is nobody's victim, and so may not borrow."""
+
+    quotas: Quotas
+    queue: str
+    spared: bool
+
+    def fits_limits(self, amounts: Quantities) -> bool:
+        """Whether it may take these amounts now."""
+        return self.quotas.fits_quota(self.queue, amounts, non_preemptible=self.spared)
+
+    def ever(self, amounts: Quantities) -> bool:
+        """Whether it may take these amounts when nobody uses anything."""
+        return self.quotas.ever(self.queue, amounts, non_preemptible=self.spared)
+
+    def missing_quota(self, amounts: Quantities) -> tuple[Missing, ...]:
+        """Each quota that does not suffice."""
+        return tuple(self.quotas.missing_quota(self.queue, amounts, non_preemptible=self.spared))
+
+    def amount_left(self, key: FlavorResource) -> int:
+        """How much it may take now."""
+        return self.quotas.available(self.queue, key, non_preemptible=self.spared)
+
+    def most(self, key: FlavorResource) -> int:
+        """How much it may take when nobody uses anything."""
+        return self.quotas.limit(self.queue, key, non_preemptible=self.spared)

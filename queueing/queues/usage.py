@@ -6,6 +6,7 @@ many. Rows name leaves of one tree; when nodes come, go or move the flavor has a
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from math import inf
 from typing import Final, TypeVar
 
 import msgspec
@@ -42,7 +43,8 @@ class Rows(msgspec.Struct, frozen=True):
 class SlotOwner(msgspec.Struct, frozen=True):
     """A workload that holds slots; ``queue`` is the number of its cluster queue.
 
-    ``level``: the slices that it has in one domain of this level may be taken alone; "" all or nothing.
+    ``level``: the slices that it has in one domain of this level may be taken alone; "" all or nothing. ``admitted``,
+    ``ready``: since when it is, and its pods are (`queueing.queues.minimum_run_time`).
     """
 
     key: HolderKey
@@ -50,6 +52,8 @@ class SlotOwner(msgspec.Struct, frozen=True):
     created: float = 0.0
     queue: int = -1
     level: str = ""
+    admitted: float = -inf
+    ready: float = inf
 
 
 class FlavorRows:
@@ -64,6 +68,8 @@ class FlavorRows:
         self.priority = np.zeros(64, np.int64)
         self.created = np.zeros(64, np.float64)
         self.queue = np.zeros(64, np.int64)
+        self.admitted = np.zeros(64, np.float64)
+        self.ready = np.zeros(64, np.float64)
         self._kinds: dict[tuple[tuple[str, int], ...], int] = {}
         self._parts: list[Rows] = []
         self._rows = _join_rows([])
@@ -106,9 +112,16 @@ class FlavorRows:
         if number == len(self.alive):
             self.alive, self.created = _doubled(self.alive), _doubled(self.created)
             self.priority, self.queue = _doubled(self.priority), _doubled(self.queue)
+            self.admitted, self.ready = _doubled(self.admitted), _doubled(self.ready)
         self.alive[number] = True
         self.priority[number], self.created[number], self.queue[number] = owner.priority, owner.created, owner.queue
+        self.admitted[number], self.ready[number] = owner.admitted, owner.ready
         return number
+
+    def set_start(self, owner: SlotOwner) -> None:
+        """Since when an owner is admitted, and its pods are ready, is another time than before."""
+        for unit in self.units_of_workload(owner.key):
+            self.admitted[self.numbers[unit]], self.ready[self.numbers[unit]] = owner.admitted, owner.ready
 
     def _row(self, number: int, leaves: Ints, units: Ints, kind: int) -> None:
         size = len(leaves)
@@ -143,7 +156,7 @@ class FlavorRows:
         self.keys = [key for key, lives in zip(self.keys, alive.tolist(), strict=True) if lives]
         self.numbers = {key: number for number, key in enumerate(self.keys)}
         room = max(64, 2 * len(self.keys))
-        for name in ("priority", "created", "queue"):
+        for name in ("priority", "created", "queue", "admitted", "ready"):
             column = getattr(self, name)[:size][alive]
             setattr(self, name, np.pad(column, (0, room - len(column))))
         self.alive = np.arange(room) < len(self.keys)
@@ -242,6 +255,11 @@ class UsageIndex:
         """A workload holds exactly these assignments now."""
         for found in self._of.values():
             _record_assignments(found, owner, assignments)
+
+    def record_start(self, owner: SlotOwner) -> None:
+        """A workload holds what it holds, and the times of its start are others."""
+        for found in self._of.values():
+            found.set_start(owner)
 
 
 def _record_assignments(found: FlavorRows, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:

@@ -59,6 +59,13 @@ def workload(name, queue="a", pods=2, *, namespace="team", priority=0, held=None
     return wire(WholeWorkload, name, spec, status, namespace, **metadata)
 
 
+def began(admitted=EARLY, ready=None):
+    """The status of one that is admitted since then, and whose pods are ready since then."""
+    said = {"QuotaReserved": admitted, "Admitted": admitted} | ({"PodsReady": ready} if ready else {})
+    each = {"status": "True", "reason": "Said", "message": ""}
+    return {"conditions": [{"type": name, "lastTransitionTime": at, **each} for name, at in said.items()]}
+
+
 def waits(reason, message):
     return {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}]}
 

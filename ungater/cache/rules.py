@@ -23,6 +23,11 @@ def queue_rules(settings: "Settings") -> model.Rules:
         override=settings.reclaim_overrides_budgets,
         leaving=settings.leaving_patience_seconds,
         use=_use_rules(settings),
+        minimum=model.RunTime(
+            within=settings.minimum_run_time_within_cluster_queue_seconds,
+            reclaim=settings.minimum_run_time_reclaim_seconds,
+            fair=settings.minimum_run_time_fair_sharing_seconds,
+        ),
     )
 
 

@@ -8,7 +8,6 @@ from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.pod_groups import PodGroups
 from ungater.cache.views import is_held
-from ungater.model.conditions import ADMITTED
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import belongs
 from ungater.model.workload_status import observed_of
@@ -80,8 +79,7 @@ class WorkloadEvents:
         if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
         self._admissions.take_priority(entry)
-        if objects.is_true(observed.conditions, ADMITTED):
-            self._admissions.count_as_admitted(entry)
+        self._admissions.take_conditions(entry)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.

@@ -14,6 +14,7 @@ from engine.reasons import Reason, Short
 from engine.results import Refusal, WorkloadRequest
 from kube.objects import PodTemplate
 from queueing.cycle.backfill import open_, yielding
+from queueing.messages import safe_at_first
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.model.admission import Admission
@@ -34,14 +35,21 @@ def pod_set_in(
 
 
 def message_of(cache: Cache, entry: WorkloadEntry, admission: Admission, message: str) -> str:
-    """Where its pods go, for people; ``message``: what queueing says of it, for one with a queue."""
+    """Where its pods go, and how long it runs at least, for people.
+
+    ``message``: what queueing says of it, for one with a queue.
+    """
     where = []
     for pod_set in entry.job.pod_sets:
         part = admission.pod_set_named(pod_set.name)
         if part is not None and part.slots is not None:
             named = f"{pod_set.name}: " if len(admission.parts) > 1 else ""
             where.append(named + messages.admitted(part.slots, pod_set_in(cache, entry, pod_set, part.slots.levels)))
-    return "; ".join(filter(None, (message if admission.queue else "", *where)))
+    said = list(filter(None, (message if admission.queue else "", *where)))
+    safe = (
+        safe_at_first(cache.queues, admission.queue) if said and admission.queue in cache.queues.quotas.queues else ""
+    )
+    return "; ".join([*said, safe] if safe else said)
 
 
 def reclaimed(entry: WorkloadEntry, admission: Admission) -> dict[str, int]:

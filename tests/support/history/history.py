@@ -23,6 +23,7 @@ from support.history.filters import HiddenFilter
 from support.history.gangs import Gangs
 from support.history.judge import Judge
 from support.history.kueue import KueueJobs
+from support.history.losses import draw_minimums
 from support.history.nominations import Nominations
 from support.history.server import (
     HOSTILE,
@@ -114,6 +115,7 @@ class History:
         self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed), self.nominations.kept_from)
         self.kueue = KueueJobs(self.server, self.cluster, seed, self.note)
         self.faults = _faults(self.rng)
+        minimums = draw_minimums(seed)
         self.settings = Settings(
             ungate_concurrency=4,
             ungate_batch_seconds=0.5,
@@ -135,8 +137,11 @@ class History:
             move_rest_seconds=5,
             # Dice of its own: histories without it stay what they were.
             fair_use_half_life_seconds=30.0 if random.Random(f"use {seed}").random() < 0.2 else None,
+            minimum_run_time_within_cluster_queue_seconds=minimums.within,
+            minimum_run_time_reclaim_seconds=minimums.others,
             beside_kueue=self.kueue.there,
         )
+        self.judge.losses.minimums = minimums
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
         by_use = self.settings.fair_use_half_life_seconds is not None
         boosts = seed % 6 == 2

@@ -4,8 +4,10 @@
 - It deletes or evicts no pod of a workload that is admitted, unless that is on its way out, or the pod has no slot.
 - It preempts only for a workload that is nominated: one of the same queue and of higher priority, or one of another
   queue of the cohort, and then only what is borrowed.
+- It preempts nobody who has not run for its minimum run time, in histories that have one.
 """
 
+import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,9 +16,12 @@ from support.history.paid import believed
 from support.history.server import CONTROLLER, NAMESPACE, QUEUE, Json, Key, Server, is_set, is_true, over, owner_of
 from support.history.stored import admission_of, cpu_of, name_of
 
+from ungater.model.conditions import moment
+
 if TYPE_CHECKING:
     from support.history.judge import Judge
 
+SOON = 3.0  # seconds in which the controller hears when one was admitted, whatever happens to its calls
 LAG = 300.0  # seconds for which what was so before may still be what the controller knows
 UNDER_WAY = 60.0  # seconds in which an admission that was decided is stored
 
@@ -31,6 +36,19 @@ class Doubt(NamedTuple):
     text: str
 
 
+class Minimums(NamedTuple):
+    """How long workloads run at least, in seconds: against their own queue, and against others."""
+
+    within: int = 0
+    others: int = 0
+
+
+def draw_minimums(seed: int) -> Minimums:
+    """Those of a history; a third of them has any. By dice of its own: histories without stay what they were."""
+    dice = random.Random(f"minimums {seed}")
+    return Minimums(dice.choice((0, 15, 40)), dice.choice((0, 15, 40))) if dice.random() < 1 / 3 else Minimums()
+
+
 class Losses:
     """See the module's rules."""
 
@@ -41,6 +59,7 @@ class Losses:
         self._gone: dict[str, float] = {}  # queues: when a Workload or pod of theirs was deleted last
         self._leaving: dict[str, float] = {}  # Workloads by uid: when they were last on their way out
         self._doubts: list[Doubt] = []
+        self.minimums = Minimums()
 
     def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
         """One change was made."""
@@ -85,6 +104,9 @@ class Losses:
             if found is None or victim["namespace"] != NAMESPACE or (admission := admission_of(found)) is None:
                 continue
             its = admission.get("clusterQueue", "")
+            least, ran = self.minimums.within if its == queue else self.minimums.others, self._ran(found)
+            if ran is not None and SOON < ran < least:
+                yield f"{name_of(workload)} preempts {key}, which has run for {ran:.0f} s of {least}"
             if its == queue:
                 # As it was when the plan was made: another boost may count since.
                 if min(victim.get("priority", 0), _priority(found)) >= mine:
@@ -96,6 +118,13 @@ class Losses:
                 text = f"{name_of(workload)} preempts {key}, though {its} borrows nothing"
                 place: Key = ("workloads", victim["namespace"], victim["name"])
                 self._doubts.append(Doubt(its, place, cpu_of(found), self.server.loop.now + UNDER_WAY, text))
+
+    def _ran(self, workload: Json) -> float | None:
+        """For how many seconds a workload has been admitted; None where it is not."""
+        said = (one for one in workload["status"].get("conditions") or () if one["type"] == "Admitted")
+        found = next((one for one in said if one["status"] == "True"), None)
+        since = moment(found["lastTransitionTime"]) if found is not None else None
+        return None if since is None else self.server.loop.clock.now() - since
 
     def _doubted(self) -> Iterator[str]:
         """Whose queue was not seen to borrow beside it in time."""

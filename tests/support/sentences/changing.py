@@ -181,7 +181,7 @@ def not_moved(**changes):
     """What hinders a move of the service, beside these changes of what its queues say."""
     _, queues = running()
     queues.fresh.clear()
-    fields = ("entries", "holders", "growing", "fresh", "storing", "spared")
+    fields = ("entries", "holders", "growing", "fresh", "storing", "spared", "run_times")
     return moves.why_not_moved(
         SimpleNamespace(**{name: getattr(queues, name) for name in fields} | changes), "ns/service"
     )
@@ -199,6 +199,7 @@ for _name, _changes in (
     ("one that grows", {"growing": {"ns/service": None}}),
     ("one that is being stored", {"fresh": {"ns/service"}}),
     ("one that a budget spared", {"spared": {"ns/service": 0.0}}),
+    ("one that has to run for longer", {"run_times": SimpleNamespace(now=4.0, last_end=lambda _: 604.0)}),
 ):
     GOLDEN.add(_name, lambda changes=_changes: not_moved(**changes))
 

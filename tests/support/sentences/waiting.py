@@ -36,8 +36,9 @@ from engine.placement.place import extend, replace
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.model import ClusterQueue, NonPreemptible, Preemption, Within
+from queueing.model import ClusterQueue, NonPreemptible, Preemption, RunTime, Within
 from queueing.preemption.plan import Plan, PlannedVictim
+from queueing.queues.minimum_run_time import Minimum
 
 GOLDEN = Golden("waiting")
 case = GOLDEN.case
@@ -679,6 +680,7 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
         "one that leaves several alone who had it evicted",
         messages.leaving_alone(messages.behind_in_room([job]), [other, job]),
     )
+    yield from _of_minimum_run_times()
     yield "several that go, one of them in part", messages.preempting(queues, Plan(victims, ()))
     yield "slices that go", messages.losing([("b1", "r1")], messages.preempted(job, "q", Reason.IN_CLUSTER_QUEUE))
     yield "claims that keep their devices", messages.deallocating(["gpus"])
@@ -688,6 +690,30 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
     yield "one that has to go for a cohort", messages.preempted(job, "q", Reason.RECLAIMED, "research")
     yield "one that was admitted in part", messages.admitted("q", {"main": 1}, ["tas"], partly=True)
     yield "one of two pod sets", messages.admitted("q", {"leader": 1, "workers": 4}, ["tas"], partly=False)
+
+
+def _of_minimum_run_times() -> Iterator[tuple[str, str]]:
+    """Who is safe, and until when, in a tree where each queue and cohort says something else."""
+    each = {
+        "nothing": {"of": RunTime(), "above": RunTime()},
+        "its queue alone": {"of": RunTime(within=300), "above": RunTime()},
+        "all alike": {"of": RunTime(within=600, reclaim=600), "above": RunTime(reclaim=600)},
+        "each another": {"of": RunTime(within=300, reclaim=120), "above": RunTime(reclaim=600)},
+    }
+    for name, said in each.items():
+        queues = queued.make_queues(queued.make_queue("q", 64, cohort="a", minimum=said["of"]))
+        queues.set_cohort(queued.make_cohort("a", parent="t", minimum=said["above"]))
+        queues.set_cohort(queued.make_cohort("t"))
+        state = queued.make_state()
+        queued.submit(queues, queued.make_workload("ns/job-a-1"))
+        queued.run(state, queues, 1000.0)
+        queues.run_times.note_start("ns/job-a-1", 1000.0, 1005.0)
+        yield f"how long one runs at least: {name}", messages.safe_at_first(queues, "q") or "-"
+        yield f"until when one is safe: {name}", messages.safe_until_when(queues, queues.entries["ns/job-a-1"]) or "-"
+    for last, which in ((1605.0, "one that is safe"), (2605.0, "one that is safe, and others")):
+        queues.run_times.begin_look()
+        queues.run_times.leave_out_safe("ns/job-a-1", 1605.0, last, Minimum(600.0, "Cohort a"))
+        yield f"who waits for {which}", messages.safe_yet(queues)
 
 
 for _name, _found in _of_messages():

@@ -87,7 +87,31 @@ ALONE = f"{NOT} is in ClusterQueue alone, which is not in the cohort of ClusterQ
     ],
 )
 def test_whether_one_may_be_taken_is_what_the_policies_say(tmp_path, policy, holder, told):
-    queues = [cluster_queue("mine", preemption=policy), cluster_queue("theirs"), cluster_queue("alone", cohortName="")]
+    assert asked(tmp_path, policy, holder) == (["job/holds"], told)
+
+
+SAFE = f"{NOT} is safe from eviction until 2028-01-01 00:00:00 UTC (minimumRunTime of ClusterQueue"
+YEAR = 31_536_000
+
+
+@pytest.mark.parametrize(
+    ("policy", "queue", "minimum", "told"),
+    [
+        ({WITHIN: "LowerPriority"}, "mine", {"withinClusterQueueSeconds": YEAR}, f"{SAFE} mine)"),
+        ({COHORT: "Any"}, "theirs", {"reclaimSeconds": YEAR}, f"{SAFE} theirs)"),
+        ({COHORT: "Any"}, "theirs", {"withinClusterQueueSeconds": YEAR, "fairSharingSeconds": YEAR}, ONLY),
+        ({WITHIN: "LowerPriority"}, "mine", {"reclaimSeconds": YEAR}, MAY),
+    ],
+)
+def test_whether_one_has_run_for_long_enough_to_be_taken_is_said(tmp_path, policy, queue, minimum, told):
+    # Since the begin of 2026, and not ready: so it is safe for twice a year.
+    assert asked(tmp_path, policy, (queue, 4, OLDER), minimumRunTime=minimum) == (["job/holds"], told)
+
+
+def asked(tmp_path, policy, holder, **spec):
+    """Who would have to go for the job that waits, and whether it may have them evicted."""
+    queues = [cluster_queue("mine", preemption=policy, **spec), cluster_queue("theirs", **spec)]
+    queues += [cluster_queue("alone", cohortName="")]
     names = [local(name) for name in ("mine", "theirs", "alone")]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     items = [FLAVOR, FIVE, namespace, node("r1h1", "r1"), *queues, *names, waits()]
@@ -97,4 +121,4 @@ def test_whether_one_may_be_taken_is_what_the_policies_say(tmp_path, policy, hol
     entry = next(one for one in cache.entries.values() if one.job.name == "waits")
     dry_run.enqueue_entry(cache, entry, NOW)
     found = reliefs.relief(cache, entry, "DoesNotFit", ())
-    assert ([one.name for one in found.enough], found.preemption) == (["job/holds"], told)
+    return [one.name for one in found.enough], found.preemption

@@ -5,7 +5,7 @@ from crds.settings import Settings, SettingsError, from_mapping, load, load_good
 from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 from engine.preemption.model import ChoiceRules, Landing, Strategy
-from queueing.model import UseRules
+from queueing.model import RunTime, UseRules
 from ungater.cache.rules import device_resources, queue_rules, victim_rules
 
 
@@ -239,6 +239,13 @@ def test_what_is_wrong_is_told_without_words_of_python(text, said):
     with pytest.raises(SettingsError) as refused:
         parse(text, source="f.yaml")
     assert str(refused.value) == f"f.yaml: {said}"
+
+
+def test_how_long_workloads_run_at_least_is_a_rule_of_the_queues():
+    assert queue_rules(Settings()).minimum == RunTime(within=0, reclaim=0, fair=None)
+    said = {"minimumRunTimeWithinClusterQueueSeconds": 1, "minimumRunTimeReclaimSeconds": 2}
+    found = from_mapping(said | {"minimumRunTimeFairSharingSeconds": 0})
+    assert queue_rules(found).minimum == RunTime(within=1, reclaim=2, fair=0)
 
 
 def test_how_use_over_time_is_counted():

@@ -7,7 +7,7 @@ from engine.model import Taint, Toleration
 from engine.preemption.model import Strategy
 from kube import queues
 from kube.objects import ResourceFlavor
-from queueing.model import Cohort, NonPreemptible, Preemption, Quota, Reclaim, Stop, Within
+from queueing.model import Cohort, NonPreemptible, Preemption, Quota, Reclaim, RunTime, Stop, Within
 
 
 def read(body, kind):
@@ -137,3 +137,20 @@ def test_a_cohort_is_taken_over_with_its_place_quota_and_weight():
 
 def test_a_cohort_that_says_nothing_is_a_root_of_weight_one():
     assert queues.cohort(read({"metadata": {"name": "org"}}, queues.Cohort)) == Cohort(name="org")
+
+
+@pytest.mark.parametrize(
+    ("said", "made"),
+    [
+        ({}, RunTime()),
+        ({"minimumRunTime": None}, RunTime()),
+        ({"minimumRunTime": {"reclaimSeconds": 0}}, RunTime(reclaim=0.0)),
+        (
+            {"minimumRunTime": {"withinClusterQueueSeconds": 60, "reclaimSeconds": 90, "fairSharingSeconds": 30}},
+            RunTime(within=60.0, reclaim=90.0, fair=30.0),
+        ),
+    ],
+)
+def test_how_long_workloads_run_at_least_is_taken_over_and_nothing_is_no_zero(said, made):
+    assert queues.cluster_queue(cluster_queue(**said)).minimum == made
+    assert queues.cohort(read({"metadata": {"name": "c"}, "spec": said}, queues.Cohort)).minimum == made

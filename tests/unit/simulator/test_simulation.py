@@ -10,7 +10,7 @@ from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, wai
 from crds.settings import Settings
 from engine.model import Pod
 from engine.preemption.model import Strategy
-from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup, Rules
+from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup, Rules, RunTime
 from simulator.generate import DAY, MIXES, JobMix, JobSite, generate
 from simulator.model import Placing, SchedulingPolicy, SimulatorOptions
 from simulator.results import End
@@ -151,6 +151,15 @@ def test_nobodys_victim_stays_and_who_preempts_nobody_waits():
     meek = msgspec.structs.replace(high, preempts=False)
     for jobs in ([kept, high], [low, meek]):
         assert waits(simulate(one_node(), jobs, preempting)) == {"low": 0, "high": 900}
+
+
+def test_who_has_not_run_for_its_minimum_stays_until_then():
+    queue = ClusterQueue(name="default", unlimited=True, minimum=RunTime(within=400.0))
+    jobs = [make_job("low", 0, 1000), make_job("high", 100, 50, priority=9)]
+    result = simulate(make_cluster(1, 1, queues=(queue,)), jobs, SchedulingPolicy("p", preemption=True))
+    # From 400 s on it may be evicted, and has 30 s to stop.
+    assert waits(result) == {"low": 0, "high": 330}
+    assert ends(result)["high"] == 480
 
 
 def test_the_strategy_of_preemption_says_who_has_to_go():

@@ -12,6 +12,7 @@ from ungater.cache.core import Core
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
 from ungater.model.admission import Admission
+from ungater.model.conditions import ADMITTED
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.predictions import promise_again
 
@@ -166,9 +167,13 @@ class Admissions:
             self._left_pods.pay(pod, entry)
         self._left_pods.judge(entry)
 
-    def count_as_admitted(self, entry: WorkloadEntry) -> None:
-        """Its Workload says that it is admitted: where use is sampled, it counts from here on."""
-        self._reservations.begin_use(entry)
+    def take_conditions(self, entry: WorkloadEntry) -> None:
+        """Its Workload says whether it is admitted: sampled use counts from here on, and how long it runs."""
+        observed = entry.observed
+        if observed is not None and objects.is_true(observed.conditions, ADMITTED):
+            self._reservations.begin_use(entry)
+        if self._reservations.note_start(entry):
+            self._signal()
 
     def release_job(self, entry: WorkloadEntry) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""

@@ -28,7 +28,7 @@ from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules
-from ungater.model.conditions import QUOTA_RESERVED, moment, true_since
+from ungater.model.conditions import ADMITTED, PODS_READY, QUOTA_RESERVED, moment, true_since
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
@@ -241,6 +241,20 @@ class Reservations:
         """Its Workload says that it is admitted, which may be long after quota was reserved, where checks are slow."""
         self.queues.settle_use(entry.key, self._clock())
 
+    def note_start(self, entry: WorkloadEntry) -> bool:
+        """Since when its Workload says that it is admitted, and its pods are ready, which decides who may evict it.
+
+        True where somebody is to be looked at again.
+        """
+        conditions, now = entry.observed.conditions if entry.observed is not None else (), self._clock()
+        admitted_at, ready_at = true_since(conditions, ADMITTED), true_since(conditions, PODS_READY)
+        # The clock of whoever led before may be ahead of this one.
+        return self.queues.run_times.note_start(
+            entry.key,
+            None if admitted_at is None else min(admitted_at, now),
+            None if ready_at is None else min(ready_at, now),
+        )
+
     # --- holding ---------------------------------------------------------------------------------------------------
 
     def restore_admission(
@@ -252,6 +266,7 @@ class Reservations:
         grant = self.grant_of(entry, admission)
         self.queues.restore_workload(self.state, workload, grant, now, since=since)
         self._keep_packed(entry, admission, grant)
+        self.note_start(entry)
 
     def nominate(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
         """Hold what the API server says that a workload gets once its victims are gone."""

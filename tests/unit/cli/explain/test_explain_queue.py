@@ -5,7 +5,7 @@ import io
 import msgspec
 import pytest
 from rich.console import Console, Group
-from support.queue_objects import GPU, cluster, cohort, local, quota, read, waits, workload
+from support.queue_objects import EARLY, GPU, began, cluster, cohort, local, quota, read, waits, workload
 
 from cli.explain import queue_report
 from queueing.model import Rules
@@ -100,6 +100,18 @@ def test_one_that_is_admitted_says_what_it_holds():
     found = place(reading, "job-w")
     assert found.holds == {f"tas/{GPU}": "8"}
     assert text(found) == ["Queue a: cluster queue gpu, priority 0", f"Quota: it holds 8 {GPU} of tas"]
+
+
+def test_one_that_runs_says_until_when_it_is_safe_from_whom():
+    queues = [cluster("gpu", cohortName="x", minimumRunTime={"withinClusterQueueSeconds": 600, "reclaimSeconds": 900})]
+    began_at = began(ready="2023-11-14T22:03:30Z")
+    found = place(read(queues, [local("a", "gpu")], [workload("job-w", held="gpu", status=began_at)]), "job-w")
+    told = "It is not evicted to make room for its own queue until 2023-11-14 22:13:30 UTC"
+    assert found.history == (f"{told}, nor for other queues until 2023-11-14 22:18:30 UTC (minimumRunTime)",)
+    # Its own queue may have it evicted by now, 600 s after it was admitted.
+    late = read(queues, [local("a", "gpu")], [workload("job-w", held="gpu", status=began(ready=EARLY))])
+    told = "It is not evicted to make room for other queues until 2023-11-14 22:18:20 UTC (minimumRunTime)"
+    assert place(late, "job-w").history == (told,)
 
 
 def test_a_nominated_one_names_its_victims():

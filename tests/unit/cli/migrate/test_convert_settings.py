@@ -171,6 +171,21 @@ def test_what_is_no_duration_is_refused(text):
         seconds_of(text)
 
 
+def test_how_long_workloads_are_safe_is_taken():
+    """Fields of Kueue's pull request 12996; each of the two is off by itself."""
+    said = {"reclaimWithinCohort": {"minAdmitDuration": "10m"}, "fairSharing": {"minAdmitDuration": "1500ms"}}
+    reclaim, shares = "minimumRunTimeReclaimSeconds", "minimumRunTimeFairSharingSeconds"
+    gate = {"featureGates": {"PreemptionProtection": True, **OFF["featureGates"]}}
+    report = migrated(configuration(preemptionProtection=said, **gate))
+    assert report.settings == {reclaim: 600, shares: 2}
+    assert not any(outcome == "refused" for _, outcome in rows_of(report))
+    alone = {"reclaimWithinCohort": {"minAdmitDuration": "10m"}}
+    assert settings(preemptionProtection=alone, **OFF) == {reclaim: 600, shares: 0}
+    assert settings(preemptionProtection={"fairSharing": {"minAdmitDuration": "5s"}}, **OFF) == {shares: 5}
+    report = migrated(configuration(preemptionProtection={"fairSharing": {"minAdmitDuration": "10000h"}}, **OFF))
+    assert ("preemptionProtection.fairSharing.minAdmitDuration", "refused") in rows_of(report)
+
+
 def test_half_life_sampling_and_weights_are_taken():
     part = {"usageHalfLifeTime": "168h", "usageSamplingInterval": "1m", "resourceWeights": {"cpu": 2, "memory": 0}}
     assert settings(admissionFairSharing=part, **OFF) == {

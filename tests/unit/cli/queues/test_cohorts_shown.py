@@ -120,6 +120,27 @@ def test_the_page_tells_them_no_lender_above_the_cohort_that_their_queue_names()
     assert told(queues=True) == ["org", "research", ""]
 
 
+def test_the_page_tells_them_of_minimum_run_times_without_the_cohorts_above():
+    said = {"minimumRunTime": {"withinClusterQueueSeconds": 30, "reclaimSeconds": 60}}
+    found = made(
+        cohort("research", "org", quota(amount=4), **said), cohort("org", "", minimumRunTime={"reclaimSeconds": 9})
+    )
+    view = msgspec.to_builtins(next(one for one in report(found).queues if one.name == "vision"))
+    assert [(one["cohort"], one["source"]) for one in view["minimum_run_time"]] == [
+        ("", "Cohort research"),
+        ("org", "Cohort research"),
+    ]
+    tenant = Sight(namespaces=frozenset({"team"}))
+    assert _queue(view, tenant)["minimum_run_time"] == [{"cohort": "", "seconds": 30.0, "source": ""}]
+    told = ["it is safe for queues of cohort org", "it is safe for its own queue"]
+
+    def history(**sees):
+        place = {"cohort": "research", "options": [], "victims": [], "history": told}
+        return _unnamed({"queue": place}, Sight(namespaces=frozenset({"team"}), **sees))["queue"]["history"]
+
+    assert (history(), history(queues=True)) == (told[1:], told)
+
+
 def test_of_one_queue_the_cohorts_above_it_are_shown_and_no_others():
     assert [one.name for one in report(made(), None, "vision").cohorts] == ["org", "research"]
     assert [one.name for one in report(made(), "other").cohorts] == ["flat"]

@@ -5,7 +5,7 @@ import io
 import msgspec
 import pytest
 from rich.console import Console
-from support.queue_objects import GPU, cluster, local, quota, read, waits, wire, workload
+from support.queue_objects import EARLY, GPU, began, cluster, cohort, local, quota, read, waits, wire, workload
 
 from cli.explain import queue_report
 from cli.output import Failure
@@ -13,7 +13,7 @@ from cli.queues import rendering
 from cli.queues.report import report
 from cli.web.questions import _queue
 from kube.queues import LocalQueue
-from queueing.model import Rules, UseRules
+from queueing.model import Rules, RunTime, UseRules
 from web.sight import Sight
 
 
@@ -61,6 +61,31 @@ def test_a_boost_decides_the_place_and_is_shown():
         ("job/x", 100, 0),
     ]
     assert any(" 110 (90 + 20) " in line for line in text(found))
+
+
+def test_how_long_workloads_run_at_least_and_how_many_have_not_yet():
+    reading = read(
+        [
+            cluster("gpu", cohortName="x", minimumRunTime={"withinClusterQueueSeconds": 60}),
+            cluster("b", cohortName="x"),
+        ],
+        [local("a", "gpu")],
+        [
+            workload("job-new", held="gpu", status=began("2023-11-14T22:13:00Z")),
+            workload("job-old", held="gpu", status=began(ready=EARLY)),
+        ],
+        rules=Rules(minimum=RunTime(within=5.0)),
+        cohorts=[cohort("x", "top", minimumRunTime={"reclaimSeconds": 90}), cohort("top")],
+    )
+    gpu, other = (next(one for one in report(reading).queues if one.name == name) for name in ("gpu", "b"))
+    assert [msgspec.structs.astuple(one) for one in gpu.minimum_run_time] == [
+        ("", 60.0, "ClusterQueue gpu"),
+        ("top", 90.0, "Cohort x"),
+    ]
+    assert msgspec.structs.astuple(other.minimum_run_time[0]) == ("", 5.0, "")
+    assert (gpu.safe, other.safe) == (1, 0)
+    told = "Minimum run time: 1m against its own queue, 1m30s against other queues (Cohort x)"
+    assert f"{told}; 1 of 2 admitted are safe from somebody now" in text(report(reading))
 
 
 def test_places_count_everybody_where_only_one_namespace_is_listed(reading):

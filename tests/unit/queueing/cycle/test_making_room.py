@@ -3,12 +3,22 @@
 import random
 
 import pytest
-from support.queue_factories import RACK, keys, make_queue, make_queues, make_state, make_workload, run, submit
+from support.queue_factories import (
+    RACK,
+    keys,
+    make_cohort,
+    make_queue,
+    make_queues,
+    make_state,
+    make_workload,
+    run,
+    submit,
+)
 
 from engine.results import Refusal
 from queueing.cycle.elastic import sized
 from queueing.making_room import Going, RoomTurns, lift, make_room
-from queueing.model import Rules
+from queueing.model import Rules, RunTime
 from queueing.moves import MoveRules
 from queueing.queues.flavor_assigner import put
 
@@ -161,4 +171,10 @@ def test_room_is_looked_for_when_something_was_freed_and_not_all_the_time():
     queues.pending.room_freed(("tas",))
     assert turns.due_claims(queues, begun + 3601) == []
     assert turns.due_claims(queues, begun + 9000) == [claim]
+    # Those who had not run for long enough may have by then, whatever is free.
+    turns.record_search(queues, claim, begun + 9000)
+    assert turns.due_claims(queues, begun + 12_000) == []
+    queues.set_cohort(make_cohort("c", minimum=RunTime(reclaim=1.0)))
+    assert turns.due_claims(queues, begun + 9500) == []
+    assert turns.due_claims(queues, begun + 12_000) == [claim]
     assert RoomTurns(MoveRules(per_hour=1, rest=3600.0, room=False)).due_claims(queues, begun + 9000) == []

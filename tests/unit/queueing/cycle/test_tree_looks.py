@@ -133,11 +133,11 @@ def test_who_may_take_back_is_woken_by_one_who_makes_a_cohort_exceed_its_quota_t
     queues.set_cohort(make_cohort("team", 0, "org"))
     submit(queues, make_workload("one", "borrows"), make_workload("two", "lends", created=1.0))
     run(state, queues)
-    took = {name: list(queues.took(queues.entries[name].grant)) for name in ("one", "two")}
+    took = {name: list(queues.pending.helped_by_grant(queues.entries[name].grant)) for name in ("one", "two")}
     assert ("borrow", "cohort org") in took["one"]
     queues.remove_workload(state, "one")
-    assert ("borrow", "cohort org") not in list(queues.took(queues.entries["two"].grant))
+    assert ("borrow", "cohort org") not in list(queues.pending.helped_by_grant(queues.entries["two"].grant))
     submit(queues, make_workload("three", "borrows", created=2.0))
     run(state, queues)
     # Team uses 16 of its 8 now, whoever of it took the last of them.
-    assert ("borrow", "cohort org") in list(queues.took(queues.entries["two"].grant))
+    assert ("borrow", "cohort org") in list(queues.pending.helped_by_grant(queues.entries["two"].grant))
