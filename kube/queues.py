@@ -81,7 +81,7 @@ class FairSharing(Struct, frozen=True):
 
 
 class QueueAdmissionScope(Struct, frozen=True):
-    """How the LocalQueues of a ClusterQueue share it."""
+    """How the LocalQueues of a ClusterQueue share it, or the children of a Cohort."""
 
     admission_mode: str = ""
 
@@ -114,6 +114,7 @@ class CohortSpec(Struct, frozen=True):
     parent_name: str = ""
     resource_groups: tuple[ResourceGroup, ...] | None = None
     fair_sharing: FairSharing | None = None
+    admission_scope: QueueAdmissionScope | None = None
 
 
 class Cohort(Object, frozen=True):
@@ -152,7 +153,7 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         preemption=_preemption(spec.preemption),
         stop=model.Stop(spec.stop_policy),
         weight=_weight(spec.fair_sharing),
-        by_use=spec.admission_scope is not None and spec.admission_scope.admission_mode == BY_USE,
+        by_use=_goes_by_use(spec.admission_scope),
     )
 
 
@@ -164,6 +165,7 @@ def cohort(wire: Cohort) -> model.Cohort:
         groups=tuple(_group(group) for group in spec.resource_groups or ()),
         parent=spec.parent_name,
         weight=_weight(spec.fair_sharing),
+        by_use=_goes_by_use(spec.admission_scope),
     )
 
 
@@ -179,8 +181,8 @@ def local_queue(wire: LocalQueue) -> model.LocalQueue:
     )
 
 
-def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
-    """What its status says that a LocalQueue used, by resource in the engine's units, and as of when.
+def stored_use(wire: Cohort | ClusterQueue | LocalQueue) -> tuple[dict[str, float], float] | None:
+    """What its status says that a queue or cohort used over time, by resource in the engine's units, and as of when.
 
     None where it says nothing, or what nobody can read: then nothing is known of it.
     """
@@ -190,6 +192,10 @@ def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
         return {name: parse_part(name, amount) for name, amount in found["consumedResources"].items()}, at
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
+
+
+def _goes_by_use(scope: QueueAdmissionScope | None) -> bool:
+    return scope is not None and scope.admission_mode == BY_USE
 
 
 def _weight(sharing: FairSharing | None) -> int:

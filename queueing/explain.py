@@ -9,8 +9,8 @@ from engine.cluster.state import ClusterState
 from engine.results import Refusal
 from queueing.model import Workload
 from queueing.queues.flavor_assigner import FlavorAssignment, options
-from queueing.queues.limits import Limits
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Limits
 
 
 class QuotaFit(msgspec.Struct, frozen=True):

@@ -11,8 +11,7 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
-from queueing.queues.limits import Limits
-from queueing.queues.quota import Missing
+from queueing.queues.quota import Limits, Missing
 
 if TYPE_CHECKING:
     from queueing.preemption.plan import Plan

@@ -154,12 +154,14 @@ class Cohort(_Struct, frozen=True):
     """Quota that a cohort has beside that of its queues, and what it may lend and borrow with all that is below it.
 
     ``parent`` "" means none. ``weight``: share in fair sharing among the children of its parent, in thousandths.
+    ``by_use``: its own children take turns by what they used of the others' over time.
     """
 
     name: str
     groups: tuple[ResourceGroup, ...] = ()
     parent: str = ""
     weight: int = 1000
+    by_use: bool = False
 
 
 class LocalQueue(_Struct, frozen=True):

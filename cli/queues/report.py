@@ -9,10 +9,10 @@ import msgspec
 from cli.cluster import live_queues
 from cli.cluster.live_queues import QueueReading, owner_name
 from cli.output import Failure, counted
-from cli.queues.cohorts import CohortView, path_of
+from cli.queues.cohorts import CohortView, consumed_over_time, path_of, share_over_time
 from cli.queues.cohorts import views as cohort_views
 from crds.spelling import meant
-from engine.quantity import format_part, format_quantity
+from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import condition
@@ -82,7 +82,7 @@ class QueueView(msgspec.Struct, frozen=True):
 
     ``path``: the cohorts above it, the root first, as far as they are known; ``cohort``: the one that it names.
     ``uses``: of the local queues whose workloads are listed. ``by_use``: these take turns by what they used over time,
-    and stand in that order.
+    and stand in that order. ``over_time``, ``consumed``: as of a `CohortView`.
     """
 
     name: str
@@ -101,6 +101,8 @@ class QueueView(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingWorkload, ...]
     uses: tuple[LocalQueueUse, ...]
     by_use: bool = False
+    over_time: float | None = None
+    consumed: dict[str, str] | None = None
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
@@ -207,6 +209,8 @@ def _view(
         waiting=waiting,
         uses=tuple(_local_uses(reading, name, found, only, waiting)),
         by_use=goes_by_use(reading, name),
+        over_time=share_over_time(standing),
+        consumed=consumed_over_time(standing),
     )
 
 
@@ -241,9 +245,7 @@ def _local_uses(
             longest_wait_seconds=max((one.age_seconds for one in waiting if one.local_queue == text), default=None),
             weight=None if standing.consumed is None else f"{local.weight / 1000:g}",
             score=None if standing.consumed is None or isinf(standing.score) else standing.score,
-            consumed=None
-            if standing.consumed is None
-            else {resource: format_part(resource, amount) for resource, amount in standing.consumed.items()},
+            consumed=consumed_over_time(standing),
         )
 
 

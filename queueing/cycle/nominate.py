@@ -32,9 +32,9 @@ from queueing.preemption.search import plan
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
-from queueing.queues.limits import Limits
 from queueing.queues.pending_workloads import RING_OPENED, Event
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Limits
 from queueing.queues.successor import without_successors
 
 MEMO: Final = 4096

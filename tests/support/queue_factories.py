@@ -42,10 +42,10 @@ def make_groups(quotas):
     return (ResourceGroup(resources=tuple(resources), flavors=flavors),) if resources else ()
 
 
-def make_cohort(name, nominal=0, parent="", *, borrowing=None, lending=None, weight=1000):
+def make_cohort(name, nominal=0, parent="", *, borrowing=None, lending=None, weight=1000, by_use=False):
     """A cohort with a quota of its own of GPUs of flavor ``tas``."""
     groups = make_groups({("tas", GPU): (nominal, borrowing, lending)})
-    return Cohort(name=name, groups=groups, parent=parent, weight=weight)
+    return Cohort(name=name, groups=groups, parent=parent, weight=weight, by_use=by_use)
 
 
 def make_queues(*queues, rules=None):
