@@ -90,7 +90,7 @@ class QueueRunTime(Struct, frozen=True):
 
 
 class QueueAdmissionScope(Struct, frozen=True):
-    """How the LocalQueues of a ClusterQueue share it."""
+    """How the LocalQueues of a ClusterQueue share it, or the children of a Cohort."""
 
     admission_mode: str = ""
 
@@ -125,6 +125,7 @@ class CohortSpec(Struct, frozen=True):
     resource_groups: tuple[ResourceGroup, ...] | None = None
     fair_sharing: FairSharing | None = None
     minimum_run_time: QueueRunTime | None = None
+    admission_scope: QueueAdmissionScope | None = None
 
 
 class Cohort(Object, frozen=True):
@@ -164,7 +165,7 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         preemption=_preemption(spec.preemption),
         stop=model.Stop(spec.stop_policy),
         weight=_weight(spec.fair_sharing),
-        by_use=spec.admission_scope is not None and spec.admission_scope.admission_mode == BY_USE,
+        by_use=_goes_by_use(spec.admission_scope),
         minimum=_run_time(spec.minimum_run_time),
     )
 
@@ -178,6 +179,7 @@ def cohort(wire: Cohort) -> model.Cohort:
         parent=spec.parent_name,
         weight=_weight(spec.fair_sharing),
         minimum=_run_time(spec.minimum_run_time),
+        by_use=_goes_by_use(spec.admission_scope),
     )
 
 
@@ -193,8 +195,8 @@ def local_queue(wire: LocalQueue) -> model.LocalQueue:
     )
 
 
-def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
-    """What its status says that a LocalQueue used, by resource in the engine's units, and as of when.
+def stored_use(wire: Cohort | ClusterQueue | LocalQueue) -> tuple[dict[str, float], float] | None:
+    """What its status says that a queue or cohort used over time, by resource in the engine's units, and as of when.
 
     None where it says nothing, or what nobody can read: then nothing is known of it.
     """
@@ -204,6 +206,10 @@ def stored_use(wire: LocalQueue) -> tuple[dict[str, float], float] | None:
         return {name: parse_part(name, amount) for name, amount in found["consumedResources"].items()}, at
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
+
+
+def _goes_by_use(scope: QueueAdmissionScope | None) -> bool:
+    return scope is not None and scope.admission_mode == BY_USE
 
 
 def _weight(sharing: FairSharing | None) -> int:

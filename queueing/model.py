@@ -170,6 +170,7 @@ class Cohort(_Struct, frozen=True):
 
     ``parent`` "" means none. ``weight``: share in fair sharing among the children of its parent, in thousandths.
     ``minimum``: how long the workloads below it run at least.
+    ``by_use``: its own children take turns by what they used of the others' over time.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Cohort(_Struct, frozen=True):
     parent: str = ""
     weight: int = 1000
     minimum: RunTime = RunTime()
+    by_use: bool = False
 
 
 class LocalQueue(_Struct, frozen=True):

@@ -14,7 +14,7 @@ Rules
 """
 
 from collections.abc import Collection, Mapping
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final
 
 import msgspec
@@ -28,12 +28,14 @@ from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.entry import HOLDING, Phase
 from queueing.queues.fair_use import FairUse
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Quotas
 
 INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
 MOST_FLAVORS: Final = 256  # in one status, as the kinds have it: the queues of a large tree may have more
 MOST_RESOURCES: Final = 64
 LENDS: Final = "what is below it can lend and borrow"  # of a cohort of which there is nothing more to tell
 NO_EFFECT: Final = "the admissionScope of the ClusterQueue has no effect: the setting fairUseHalfLifeSeconds is not set"
+COHORT_NO_EFFECT: Final = NO_EFFECT.replace("ClusterQueue", "Cohort")
 LocalName = tuple[str, str]  # (namespace, name)
 _NOBODY: Final[Collection[str]] = frozenset()
 
@@ -43,8 +45,10 @@ class Standing(msgspec.Struct):
 
     ``nominal``: what the cluster queue owns, or the subtree of a cohort; None for a local queue, which owns and borrows
     nothing. ``counted``: of a cohort, what its subtree uses of that. ``share``: the weighted share in thousandths,
-    where fair sharing is on and there is a parent. ``consumed``: what a local queue used over time, by resource as of
-    ``consumed_at``, where its cluster queue goes by that; ``score``: what that and its weight come to.
+    where fair sharing is on and there is a parent. ``consumed``: what it used over time, by resource as of
+    ``consumed_at``, where the cluster queue of a local queue, or else its parent, goes by that (of the others what is
+    beyond their own). ``score``: what that and its weight come to; of cluster queues and cohorts in thousandths of what
+    the parent may use.
     """
 
     active: bool = True
@@ -66,6 +70,14 @@ class Standing(msgspec.Struct):
         """It is a local queue, and this is what it used over time."""
         self.consumed, self.score = use.consumed_by(part), use.score_of(part)
         self.consumed_at = use.updated_at(part)
+
+    def tell_cohort_use(self, quotas: Quotas, node: TreeNode) -> None:
+        """It is a cluster queue or a cohort, and this is what it used over time beyond its own."""
+        over_time = quotas.over_time
+        if node.parent is not None and node.parent.by_use:
+            infinite, share = over_time.score_of(node)
+            self.consumed, self.score = over_time.consumed_by(node), inf if infinite else share
+            self.consumed_at = over_time.now
 
     def count_pending(self) -> None:
         """One more waits."""
@@ -155,7 +167,10 @@ def _cohorts(queues: Queues, cluster: Mapping[str, Standing]) -> dict[str, Stand
 
 def _cohort(queues: Queues, node: TreeNode) -> Standing:
     active, reason, message = _cohort_activity(node)
-    return Standing(
+    declared = queues.quotas.cohorts.get(node.name)
+    if active and declared is not None and declared.by_use and queues.rules.use is None:
+        message += f"; {COHORT_NO_EFFECT}"
+    found = Standing(
         active,
         reason,
         message,
@@ -164,6 +179,8 @@ def _cohort(queues: Queues, node: TreeNode) -> Standing:
         counted=node.usage,
         share=_share_of(queues, node),
     )
+    found.tell_cohort_use(queues.quotas, node)
+    return found
 
 
 def _cohort_activity(node: TreeNode) -> tuple[bool, Reason, str]:
@@ -181,15 +198,18 @@ def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Sta
     if active and queue.by_use and queues.rules.use is None:
         message += f"; {NO_EFFECT}"
     nominal = {key: quota.nominal for key, quota in quotas_of(queue.groups).items()}
-    return Standing(
+    node = queues.quotas.tree.queues[queue.name]
+    found = Standing(
         active,
         reason,
         message,
         reserved=dict.fromkeys(nominal, 0),
         used=dict.fromkeys(nominal, 0),
         nominal=nominal,
-        share=_share_of(queues, queues.quotas.tree.queues[queue.name]),
+        share=_share_of(queues, node),
     )
+    found.tell_cohort_use(queues.quotas, node)
+    return found
 
 
 def _share_of(queues: Queues, node: TreeNode) -> int | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
-from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, UseRules, Within, Workload
+from queueing.model import ClusterQueue, Cohort, LocalQueue, Preemption, Reclaim, Rules, UseRules, Within, Workload
 from queueing.queues.queues import Queues
 from simulator.model import (
     HALF_LIFE,
@@ -60,17 +60,23 @@ def queues_of(
     for flavor in cluster.plain:
         made.set_flavor(flavor)
     for cohort in cluster.cohorts:
-        made.set_cohort(cohort)
+        made.set_cohort(msgspec.structs.replace(cohort, by_use=policy.by_use))
+    if policy.by_use:
+        # Those that only queues and cohorts name: with an object that says nothing else they are the same.
+        known = {cohort.name for cohort in cluster.cohorts}
+        named = {one.cohort for one in cluster.queues} | {one.parent for one in cluster.cohorts}
+        for name in sorted(named - known - {""}):
+            made.set_cohort(Cohort(name=name, by_use=True))
     for queue in cluster.queues or (ClusterQueue(name=QUEUE, unlimited=True),):
         made.set_cluster_queue(_as_told(queue, policy))
     for local in cluster.local:
         made.set_local_queue(local)
     if not cluster.local:
         # Nobody says which LocalQueues there are: one for each that jobs name.
-        known = {queue.name for queue in cluster.queues} or {QUEUE}
+        there = {queue.name for queue in cluster.queues} or {QUEUE}
         # Sorted, because a set has no order and equal input must give equal results.
         for namespace, name in sorted({(job.namespace, job.queue) for job in jobs}):
-            target = name if name in known else next(iter(known)) if len(known) == 1 else name
+            target = name if name in there else next(iter(there)) if len(there) == 1 else name
             made.set_local_queue(LocalQueue(namespace=namespace, name=name, cluster_queue=target))
     return made
 

@@ -97,7 +97,8 @@ class SchedulingPolicy(msgspec.Struct, frozen=True):
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
     A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
     scheduler that counts does that.
-    ``by_use``: LocalQueues of each queue take turns by what they used, with a half-life of ``HALF_LIFE``.
+    ``by_use``: LocalQueues of each queue, and children of each cohort, take turns by what they used, with a half-life
+    of ``HALF_LIFE``.
     """
 
     name: str

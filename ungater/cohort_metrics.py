@@ -34,6 +34,16 @@ class CohortMetrics:
             "Its weighted share in thousandths, with fair sharing below a parent; +Inf: it has weight 0 and borrows.",
             "cohort",
         )
+        self._use = table(
+            "cohort_fair_use",
+            "Its share over time in thousandths, where its parent has an admissionScope: the least is next.",
+            "cohort",
+        )
+        self._use_of_queue = table(
+            "cluster_queue_fair_use",
+            "Its share over time in thousandths, where its cohort has an admissionScope: the least is next.",
+            "cluster_queue",
+        )
         self._cycle = table(
             "cohort_cycle", "1: it and others are each other's parents, so nothing is admitted.", "cohort"
         )
@@ -52,6 +62,8 @@ class CohortMetrics:
         self._tell_quota(queues, found)
         shares = {name: one.share for name, one in found.cohorts.items() if one.share is not None}
         self._share.replace({(name,): inf if one == INFINITE_SHARE else one for name, one in shares.items()})
+        for table, standings in ((self._use, found.cohorts), (self._use_of_queue, found.cluster)):
+            table.replace({(name,): one.score for name, one in standings.items() if one.consumed is not None})
         self._cycle.replace({(name,): 1 for name, node in tree.cohorts.items() if node.cycle})
         self._places.replace({_place(node): 1 for node in tree.cohorts.values()})
         limited = (name for name, queue in queues.quotas.queues.items() if not queue.unlimited)
@@ -75,7 +87,7 @@ class CohortMetrics:
     def drop_series(self) -> None:
         """This process does not lead any more."""
         quota = self._nominal, self._subtree, self._used, self._borrowed
-        for table in (*quota, self._share, self._cycle, self._places, self._queues):
+        for table in (*quota, self._share, self._use, self._use_of_queue, self._cycle, self._places, self._queues):
             table.replace({})
 
 

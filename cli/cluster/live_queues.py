@@ -143,10 +143,16 @@ def build(
             queues.set_flavor(plain)
     for namespace in namespaces:
         queues.set_namespace(namespace.metadata.name, namespace.metadata.labels or {})
-    wrong += _take_in(cohorts, "Cohort", lambda wire: queues.set_cohort(cohort(wire)))
-    wrong += _take_in(cluster, "ClusterQueue", lambda wire: queues.set_cluster_queue(cluster_queue(wire)))
-    # What LocalQueues used over time goes by when it was stored, and by when each workload began to hold what it holds.
+    all_cohorts, cluster_queues = list(cohorts), list(cluster)
+    wrong += _take_in(all_cohorts, "Cohort", lambda wire: queues.set_cohort(cohort(wire)))
+    wrong += _take_in(cluster_queues, "ClusterQueue", lambda wire: queues.set_cluster_queue(cluster_queue(wire)))
+    # What was used over time goes by when it was stored, and by when each workload began to hold what it holds.
     queues.pass_time(now)
+    both = [(False, one.metadata.name, stored_use(one)) for one in all_cohorts]
+    both += [(True, queue.metadata.name, stored_use(queue)) for queue in cluster_queues]
+    for is_queue, name, used in both:
+        if used is not None:
+            queues.quotas.over_time.restore_use((is_queue, name), *used)
     wrong.extend(_set_local_queues(queues, local))
     # A Workload without a queue is charged to no quota.
     unfinished = (one for one in workloads if not is_true(one.status.conditions, "Finished"))

@@ -15,7 +15,7 @@ from crds.spelling import meant
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, LocalQueue
 from queueing.queues.queues import Queues
-from queueing.status import NO_EFFECT, Standing, standings
+from queueing.status import COHORT_NO_EFFECT, NO_EFFECT, Standing, standings
 
 GO_ON = """--type merge -p '{"spec":{"stopPolicy":"None"}}'"""
 
@@ -24,6 +24,8 @@ def findings(queues: Queues, flavors: Collection[str], *, defaults: bool) -> Ite
     """``flavors``: those with a topology, which the engine knows. ``defaults``: jobs get the LocalQueue default."""
     found, known = standings(queues, flavors), {*flavors, *queues.config.plain}
     yield from cohorts.findings(queues.quotas.tree, known)
+    for name, standing in sorted(found.cohorts.items()):
+        yield from _without_effect(f"Cohort {name}", standing)
     for name, queue in sorted(queues.quotas.queues.items()):
         yield from _cluster(queue, found.cluster[name], known)
     for key, local in sorted(queues.config.local.items()):
@@ -54,7 +56,12 @@ def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) ->
         )
         # Active with a missing flavor: it admits by the others, and less than it seems to.
         yield (warning if standing.active else error)(about, _text(standing), mend)
-    elif standing.active and standing.message.endswith(NO_EFFECT):
+    else:
+        yield from _without_effect(about, standing)
+
+
+def _without_effect(about: str, standing: Standing) -> Iterator[Finding]:
+    if standing.active and standing.message.endswith((NO_EFFECT, COHORT_NO_EFFECT)):
         yield warning(about, _text(standing), f"set fairUseHalfLifeSeconds in ConfigMap {CONFIG_MAP}, as 86400 (a day)")
 
 

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli.cluster.live_queues import QueueReading, with_pods
-from cli.output import plain_table, some
+from cli.output import counted, plain_table, some
 from cli.queues.rendering import duration, priority_in_words
 from cli.queues.report import behind_lighter, goes_by_use
 from engine.cluster.state import ClusterState
@@ -21,6 +21,7 @@ from kube.workloads import WholeWorkload
 from queueing.explain import OptionFit, explain
 from queueing.messages import name_domains, safe_until_when
 from queueing.queues.entry import Phase
+from queueing.queues.quota import Quotas
 from ungater.model.life import ON_HOLD
 from ungater.model.workload_status import BOOST
 from ungater.reconcile.boosts import read_boost
@@ -206,7 +207,10 @@ def _run_time(reading: QueueReading, key: str) -> Iterator[str]:
 def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
     """What its LocalQueue used over time, where that decides on its turn."""
     entry = reading.queues.entries.get(key)
-    if entry is None or entry.group is None or not goes_by_use(reading, entry.queue):
+    if entry is None or entry.group is None:
+        return
+    yield from _over_time_in_cohorts(reading.queues.quotas, entry.queue)
+    if not goes_by_use(reading, entry.queue):
         return
     if key in entry.group.line.late:
         hold = duration(int(reading.queues.rules.hold))
@@ -218,6 +222,19 @@ def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
     yield f"LocalQueue {part} {used}"
     if lighter := behind_lighter(reading, key, next(iter(reading.queues.waiting(entry.queue)), key)):
         yield f"It waits {lighter}"
+
+
+def _over_time_in_cohorts(quotas: Quotas, queue: str) -> Iterator[str]:
+    """What its ClusterQueue and the cohorts above that used over time beside others, where that decides on its turn."""
+    node = quotas.tree.queues[queue]
+    for one in (node, *node.path):
+        if one.parent is None or not one.parent.by_use:
+            continue
+        infinite, share = quotas.over_time.score_of(one)
+        lighter = sum(quotas.over_time.score_of(child) < (infinite, share) for child in one.parent.children.values())
+        kind = "ClusterQueue" if one.is_queue else "Cohort"
+        used = "has weight 0, so it comes last" if infinite else f"has the share {share:.1f} for what it used over time"
+        yield f"{kind} {one.name} {used} in cohort {one.parent.name}, where {counted(lighter, 'other')} used less"
 
 
 def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:

@@ -3,23 +3,25 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
+from math import isinf
 
 import msgspec
 
 from cli.cluster.live_queues import QueueReading
-from engine.quantity import format_quantity
+from engine.quantity import format_part, format_quantity
 from queueing.model import FlavorResource, Quantities
 from queueing.queues.cohort_tree import TreeNode
 from queueing.status import Standing, Standings
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What one queue of a cohort uses of one quota."""
+    """What one queue of a cohort uses of one quota. ``over_time``: as of a `CohortView`."""
 
     queue: str
     nominal: str
     used: str
     borrowed: str
+    over_time: float | None = None
 
 
 class CohortUse(msgspec.Struct, frozen=True):
@@ -44,6 +46,8 @@ class CohortView(msgspec.Struct, frozen=True):
     """Queues and cohorts that lend each other what they do not use.
 
     ``path``: the cohorts above it, the root first. ``exists``: there is an object of kind Cohort with its name.
+    ``consumed``: what it used over time beyond its own, by resource, where its parent goes by that; ``over_time``: what
+    that is of what its parent may use, in thousandths, for its weight. None too with weight 0, which is last.
     """
 
     name: str
@@ -57,6 +61,8 @@ class CohortView(msgspec.Struct, frozen=True):
     pending: int
     admitted: int
     weighted_share: int | None
+    over_time: float | None = None
+    consumed: dict[str, str] | None = None
 
 
 def views(reading: QueueReading, found: Standings, queues: Collection[str] | None) -> Iterator[CohortView]:
@@ -70,7 +76,7 @@ def views(reading: QueueReading, found: Standings, queues: Collection[str] | Non
     paths = {name: (*path_of(tree.cohorts[name]), name) for name in cohorts}
     for name in sorted(paths, key=paths.__getitem__):
         node = tree.cohorts[name]
-        view = _view(reading, node, found.cohorts[name], nominal[name])
+        view = _view(reading, node, found, nominal[name])
         # A cohort that only its queues name, and none of them has a quota: there is nothing to tell of it.
         if view.quotas or view.exists or not all(one.is_queue for one in node.children.values()):
             yield view
@@ -91,12 +97,13 @@ def _nominal_below(nodes: Iterable[TreeNode]) -> dict[str, Quantities]:
     return sums
 
 
-def _view(reading: QueueReading, node: TreeNode, standing: Standing, nominal: Quantities) -> CohortView:
+def _view(reading: QueueReading, node: TreeNode, found: Standings, nominal: Quantities) -> CohortView:
+    standing = found.cohorts[node.name]
     members = sorted((one for one in node.children.values() if one.is_queue), key=lambda one: one.name)
     keys = (key for key in standing.reserved if reading.has_flavor(key[0]))
     return CohortView(
         node.name,
-        tuple(_use(node, standing, members, key, nominal.get(key, 0)) for key in keys),
+        tuple(_use(node, members, key, nominal.get(key, 0), found) for key in keys),
         path=path_of(node),
         exists=node.exists,
         weight=format_quantity("cpu", node.weight),
@@ -106,13 +113,27 @@ def _view(reading: QueueReading, node: TreeNode, standing: Standing, nominal: Qu
         pending=standing.pending,
         admitted=standing.admitted,
         weighted_share=standing.share,
+        over_time=share_over_time(standing),
+        consumed=consumed_over_time(standing),
     )
 
 
+def share_over_time(standing: Standing) -> float | None:
+    """The share of a cluster queue or cohort over time; None where it has none, or an infinite one."""
+    return None if standing.consumed is None or isinf(standing.score) else round(standing.score, 3)
+
+
+def consumed_over_time(standing: Standing) -> dict[str, str] | None:
+    """What was used over time, by resource; None where that is not counted."""
+    if standing.consumed is None:
+        return None
+    return {resource: format_part(resource, amount) for resource, amount in standing.consumed.items()}
+
+
 def _use(
-    node: TreeNode, standing: Standing, members: Collection[TreeNode], key: FlavorResource, nominal: int
+    node: TreeNode, members: Collection[TreeNode], key: FlavorResource, nominal: int, found: Standings
 ) -> CohortUse:
-    flavor, resource = key
+    (flavor, resource), standing = key, found.cohorts[node.name]
     quota = node.quota.get(key)
     borrowing, lending = (quota.borrowing, quota.lending) if quota is not None else (None, None)
     return CohortUse(
@@ -120,7 +141,9 @@ def _use(
         resource,
         nominal=format_quantity(resource, nominal),
         used=format_quantity(resource, standing.reserved[key]),
-        members=tuple(_member(one, key) for one in members if key in one.quota or key in one.usage),
+        members=tuple(
+            _member(one, key, found.cluster.get(one.name)) for one in members if key in one.quota or key in one.usage
+        ),
         own=format_quantity(resource, quota.nominal if quota is not None else 0),
         borrowed=format_quantity(resource, standing.borrowed(standing.reserved, key) or 0),
         borrowing_limit=None if borrowing is None else format_quantity(resource, borrowing),
@@ -128,7 +151,7 @@ def _use(
     )
 
 
-def _member(queue: TreeNode, key: FlavorResource) -> Member:
+def _member(queue: TreeNode, key: FlavorResource, standing: Standing | None) -> Member:
     nominal, used = queue.quota[key].nominal if key in queue.quota else 0, queue.usage.get(key, 0)
-    amounts = (format_quantity(key[1], amount) for amount in (nominal, used, max(0, used - nominal)))
-    return Member(queue.name, *amounts)
+    quota, held, borrowed = (format_quantity(key[1], amount) for amount in (nominal, used, max(0, used - nominal)))
+    return Member(queue.name, quota, held, borrowed, share_over_time(standing) if standing is not None else None)

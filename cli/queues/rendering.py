@@ -41,7 +41,8 @@ def render(result: QueuesReport) -> RenderableType:
 def _render_queue(view: QueueView) -> Iterator[RenderableType]:
     cohort = f"  cohort {view.cohort}" if view.cohort else ""
     counts = f"{view.pending} waiting, {view.admitted} admitted"
-    share = f"  share {view.weighted_share}" if view.weighted_share is not None else ""
+    shares = _shares(view)
+    share = f"  {shares}" if shares else ""
     style = "green" if view.active else "bold yellow"
     yield Text.assemble((f"ClusterQueue {view.name}", "bold"), f"{cohort}  {view.strategy}  {counts}{share}")
     yield Text.assemble(("Active" if view.active else f"Not active ({view.reason})", style), f"  {view.message}")
@@ -87,6 +88,14 @@ def _run_time(view: QueueView) -> str:
         parts.append(f"{duration(int(one.seconds))} against {whom}{whose}")
     safe = f"; {view.safe} of {view.admitted} admitted are safe from somebody now" if view.admitted else ""
     return f"Minimum run time: {', '.join(parts)}{safe}"
+
+
+def _shares(one: QueueView | CohortView) -> str:
+    """The shares of a queue or cohort in what its parent may use, in thousandths: now and over time."""
+    told = [] if one.weighted_share is None else [f"share {one.weighted_share}"]
+    if one.consumed is not None:
+        told.append(f"over time {'-' if one.over_time is None else f'{one.over_time:.1f}'}")
+    return ", ".join(told)
 
 
 def _over_time(one: LocalQueueUse) -> tuple[str, str]:
@@ -158,11 +167,12 @@ def _rows_of_tree(cohorts: Sequence[CohortView], key: tuple[str, str]) -> Iterat
         most, lent = (limit and readable(resource, limit) for limit in (use.borrowing_limit, use.lending_limit))
         above = (borrowed, most or "any", lent or "all") if one.path else ("-", "-", "-")
         mine = f"{nominal} ({own} its own)" if use.own != "0" else nominal
-        share = f" (share {one.weighted_share})" if one.weighted_share is not None else ""
-        yield (f"{INDENT * depth}{one.name}{share}", used, mine, *above)
+        shares = _shares(one)
+        yield (f"{INDENT * depth}{one.name}{f' ({shares})' if shares else ''}", used, mine, *above)
         for member in use.members:
             has, quota, more = (readable(resource, amount) for amount in (member.used, member.nominal, member.borrowed))
-            yield (f"{INDENT * (depth + 1)}{member.queue}", has, quota, more, "", "")
+            over_time = f" (over time {member.over_time:.1f})" if member.over_time is not None else ""
+            yield (f"{INDENT * (depth + 1)}{member.queue}{over_time}", has, quota, more, "", "")
 
 
 def duration(seconds: int) -> str:

@@ -9,10 +9,10 @@ import msgspec
 from cli.cluster import live_queues
 from cli.cluster.live_queues import QueueReading, owner_name
 from cli.output import Failure, counted
-from cli.queues.cohorts import CohortView, path_of
+from cli.queues.cohorts import CohortView, consumed_over_time, path_of, share_over_time
 from cli.queues.cohorts import views as cohort_views
 from crds.spelling import meant
-from engine.quantity import format_part, format_quantity
+from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.reservation_key import HolderKey
 from engine.results import Refusal
@@ -96,7 +96,8 @@ class QueueView(msgspec.Struct, frozen=True):
 
     ``path``: the cohorts above it, the root first, as far as they are known; ``cohort``: the one that it names.
     ``uses``: of the local queues whose workloads are listed. ``by_use``: these take turns by what they used over time,
-    and stand in that order. ``minimum_run_time``: () where none is set; ``safe``: how many are safe from somebody now.
+    and stand in that order. ``over_time``, ``consumed``: as of a `CohortView`. ``minimum_run_time``: () where none is
+    set; ``safe``: how many are safe from somebody now.
     """
 
     name: str
@@ -117,6 +118,8 @@ class QueueView(msgspec.Struct, frozen=True):
     by_use: bool = False
     minimum_run_time: tuple[RunTimeView, ...] = ()
     safe: int = 0
+    over_time: float | None = None
+    consumed: dict[str, str] | None = None
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
@@ -225,6 +228,8 @@ def _view(
         by_use=goes_by_use(reading, name),
         minimum_run_time=tuple(_run_times(reading, name)),
         safe=sum(_is_safe(reading, key) for key in reading.queues.holders.held_in(name)),
+        over_time=share_over_time(standing),
+        consumed=consumed_over_time(standing),
     )
 
 
@@ -269,9 +274,7 @@ def _local_uses(
             longest_wait_seconds=max((one.age_seconds for one in waiting if one.local_queue == text), default=None),
             weight=None if standing.consumed is None else f"{local.weight / 1000:g}",
             score=None if standing.consumed is None or isinf(standing.score) else standing.score,
-            consumed=None
-            if standing.consumed is None
-            else {resource: format_part(resource, amount) for resource, amount in standing.consumed.items()},
+            consumed=consumed_over_time(standing),
         )
 
 

@@ -153,7 +153,7 @@ class ClusterQueueStatus(QueueStatus):
     """What a cluster queue reports."""
 
     fair_sharing: FairSharingStatus | None = None
-    """The present share, if fair sharing is enabled."""
+    """The share of the queue beside the others of its cohort, present or over time."""
 
 
 class ClusterQueue(ApiObject):

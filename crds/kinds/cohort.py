@@ -1,6 +1,6 @@
 """Cohort: a node in the tree of those that lend each other quota, with quota, limits and a weight of its own."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -26,6 +26,15 @@ from crds.kinds.quotas import (
 )
 
 
+class CohortAdmissionScope(ApiModel):
+    """How the queues and cohorts directly below this cohort share it."""
+
+    admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
+    """The order of those that borrow. UsageBasedAdmissionFairSharing: the queue or cohort that used the least over time
+    beyond its own quota, for its weight, comes first, before priority. It needs the setting `fairUseHalfLifeSeconds`.
+    NoAdmissionFairSharing: the present shares decide with fair sharing, and otherwise priority, then time."""
+
+
 class CohortSpec(ApiModel):
     """Place in the tree, quota and weight."""
 
@@ -41,13 +50,15 @@ class CohortSpec(ApiModel):
     """The share of this cohort in what its parent lends."""
     minimum_run_time: MinimumRunTime | None = None
     """How long workloads of the queues below run at least, where no queue or cohort below says it."""
+    admission_scope: CohortAdmissionScope | None = None
+    """Whether the queues and cohorts directly below this cohort share it by what they used. If absent, they do not."""
 
 
 class CohortStatus(QueueNumbers):
     """What a cohort reports of everything below it."""
 
     fair_sharing: FairSharingStatus | None = None
-    """The present share, if fair sharing is enabled and the cohort has a parent."""
+    """The share of the cohort beside the others of its parent, present or over time."""
 
 
 class Cohort(ApiObject):

@@ -1,6 +1,5 @@
 """LocalQueue: where a namespace's jobs are submitted."""
 
-from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -10,7 +9,6 @@ from crds.kinds.common import (
     ApiModel,
     ApiObject,
     Column,
-    Counts,
     Definition,
     ObjectName,
     QueueStatus,
@@ -18,7 +16,7 @@ from crds.kinds.common import (
     cel,
     condition_column,
 )
-from crds.kinds.quotas import FairSharingWeight
+from crds.kinds.quotas import AdmissionFairSharingStatus, FairSharingWeight
 
 
 class LocalQueueSpec(ApiModel):
@@ -36,16 +34,6 @@ class LocalQueueSpec(ApiModel):
     fair_sharing: FairSharingWeight | None = None
     """The share of this queue beside the other local queues of its ClusterQueue, over time. It counts where the
     ClusterQueue has an admissionScope."""
-
-
-class AdmissionFairSharingStatus(ApiModel):
-    """What the queue used over time."""
-
-    consumed_resources: Annotated[Counts, Field(max_length=256)]
-    """What its workloads used of each resource, over all flavors. Use that lies one `fairUseHalfLifeSeconds` back
-    counts half."""
-    last_update: datetime
-    """The time at which this was so. What was used since then follows from what is held."""
 
 
 class LocalFairSharingStatus(ApiModel):

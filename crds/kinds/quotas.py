@@ -1,5 +1,6 @@
 """Quota of flavors and resources: what cluster queues and cohorts both say of it."""
 
+from datetime import datetime
 from typing import Annotated, Final, Generic, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -7,6 +8,7 @@ from pydantic import ConfigDict, Field
 from crds.kinds.common import (
     SET,
     ApiModel,
+    Counts,
     ObjectName,
     Quantity,
     ResourceName,
@@ -146,8 +148,21 @@ class FairSharingWeight(ApiModel):
     """The share relative to the other queues and cohorts of the same parent. 0: it only gets what no other wants."""
 
 
-class FairSharingStatus(ApiModel):
-    """The present share."""
+class AdmissionFairSharingStatus(ApiModel):
+    """What was used over time."""
 
-    weighted_share: Annotated[int, Field(ge=0)]
-    """The largest share of any resource that is used beyond nominal quota, in thousandths, divided by the weight."""
+    consumed_resources: Annotated[Counts, Field(max_length=256)]
+    """What was used of each resource, over all flavors: by the workloads of a LocalQueue, or by a ClusterQueue or
+    Cohort beyond its own quota. Use that lies one `fairUseHalfLifeSeconds` back counts half."""
+    last_update: datetime
+    """The time at which this was so. What was used since then follows from what is held."""
+
+
+class FairSharingStatus(ApiModel):
+    """The share beside others of the same parent."""
+
+    weighted_share: Annotated[int, Field(ge=0)] | None = None
+    """The largest share of any resource that is used beyond nominal quota, in thousandths, divided by the weight; if
+    fair sharing is enabled."""
+    admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
+    """Use over time, if the parent has an admissionScope. A controller that starts goes on from it."""

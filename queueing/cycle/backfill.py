@@ -27,7 +27,7 @@ Rules
   job without a queue may wait for as long as small ones come.
 - In one queue who comes before whom is their place there: where its LocalQueues take turns by use, the score decides
   until one has waited for ``Rules.hold``. So a claim of a heavy LocalQueue stops no lighter one until then, and all
-  that came later afterwards.
+  that came later afterwards. The same holds between the children of a cohort that goes by use over time.
 - A claimant waits only for what runs, and for claimants before it: there is no cycle, so no deadlock.
 """
 
@@ -297,11 +297,18 @@ def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
 
 
 def comes_before(queues: Queues, claim: BackfillReservation, entry: Entry) -> bool:
-    """Whether a claim is of one that comes before this workload: in one queue by their places there."""
+    """Whether a claim is of one that comes before this workload: by their places in one queue, by use or by order."""
     # By time alone each queue by use that is always full would go by age after one patience, and no score would ever
     # count. One that is late, as each with a hard claim is, has its place before all scores.
     if claim.entry.queue == entry.queue:
         return queues.place_of(claim.entry) < queues.place_of(entry)
+    # Likewise between the children of a cohort that goes by use over time. The one that waits is not late either: a
+    # stream of lighter claimants would else keep it out for ever.
+    if claim.soft and claim.entry.since + claim.waited - entry.since < queues.rules.hold:
+        if queues.quotas.has_used_less(claim.entry.queue, entry.queue):
+            return True
+        if queues.quotas.has_used_less(entry.queue, claim.entry.queue):
+            return False
     return claim.order < entry.order
 
 

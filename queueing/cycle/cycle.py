@@ -18,8 +18,9 @@ from queueing import messages
 from queueing.cycle import backfill, elastic, growth, successors
 from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
+from queueing.cycle.queue_order import head_of
 from queueing.cycle.shield import Failed, Shield
-from queueing.cycle.turns import ByRank, Growers, Turns, WaitingRanks, head_of, is_next, looks_since
+from queueing.cycle.turns import ByRank, Growers, Turns, WaitingRanks, is_next, looks_since
 from queueing.model import asks_of
 from queueing.preemption.plan import PlannedVictim
 from queueing.queues.entry import AssumedAdmission, Entry, Phase

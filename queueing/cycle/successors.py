@@ -27,6 +27,7 @@ Rules
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial, reduce
 from typing import Final
 
 from engine.cluster.assignment import Assignment
@@ -34,6 +35,7 @@ from engine.cluster.state import ClusterState
 from engine.reservation_key import ReservationKey, workload_of
 from engine.results import Refusal
 from queueing.cycle.backfill import claims_behind, open_
+from queueing.cycle.queue_order import competes_in_tree, precedes_in_tree
 from queueing.cycle.shield import Shield
 from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry, Phase
@@ -147,7 +149,7 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     _lift(state, queues, [one for one in queues.successors.values() if one.entry is entry])
     rank = _rank(queues, entry, amounts)  # without what is held for it
     # Remembered before lifting, which clears what is covered: where nobody got anything it is put back as it was.
-    lifted = {one.key: (one, one.covered) for one in held if _precedes(state, queues, entry, rank, one)}
+    lifted = {one.key: (one, one.covered) for one in held if _precedes(state, queues, entry, amounts, rank, one)}
     _lift(state, queues, [one for one, _ in lifted.values()])
     try:
         yield
@@ -163,16 +165,22 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
             _settle_successors(state, queues, shield, others)
 
 
-def _precedes(state: ClusterState, queues: Queues, entry: Entry, rank: Rank, other: Successor) -> bool:
+def _precedes(  # noqa: PLR0917  (one that is looked at, and another one)
+    state: ClusterState, queues: Queues, entry: Entry, amounts: Quantities, rank: Rank, other: Successor
+) -> bool:
     if entry.queue == other.entry.queue:
         return queues.place_of(entry) < queues.place_of(other.entry)
     # A successor counts no better than the one before it in its queue that would take its place first: that one may
     # borrow what is kept, and would be evicted for the workload that was stopped.
-    return rank < max(other.rank, _rank_of_next(state, queues, other) or other.rank)
+    before = _find_next(state, queues, other)
+    if competes_in_tree(queues, entry.queue, other.entry.queue):
+        others = ((other.entry, other.option.amounts), *([before] if before is not None else []))
+        return any(precedes_in_tree(queues, entry, amounts, *each) for each in others)
+    return rank < max(other.rank, queues.rank_of_entry(*before) if before is not None else other.rank)
 
 
-def _rank_of_next(state: ClusterState, queues: Queues, one: Successor) -> Rank | None:
-    """The rank of the one that is looked at before a successor in its queue, and has the quota for what it wants then.
+def _find_next(state: ClusterState, queues: Queues, one: Successor) -> tuple[Entry, Quantities] | None:
+    """The one that is looked at before a successor in its queue, and what it asks for, where that is in its quota then.
 
     What is kept for the successor is that one's. It would borrow, and be evicted for whoever was stopped by the other.
     """
@@ -187,16 +195,20 @@ def _rank_of_next(state: ClusterState, queues: Queues, one: Successor) -> Rank |
     behind = [one for one in queues.kept_for() if entry.queue == one.entry.queue and place < queues.place_of(one.entry)]
     with without_successors(state, queues.quotas, behind):
         fits = queues.limits(entry).fits_limits(found[0].asked)
-    return queues.rank_of_entry(entry, found[0].amounts) if fits else None
+    return (entry, found[0].amounts) if fits else None
 
 
 def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:
     """The rank of one with all these amounts."""
-    more: Quantities = {}
+    return queues.rank_of_entry(entry, _summed(*amounts))
+
+
+def _summed(*amounts: Quantities) -> Quantities:
+    total: Quantities = {}
     for part in amounts:
         for name, amount in part.items():
-            more[name] = more.get(name, 0) + amount
-    return queues.rank_of_entry(entry, more)
+            total[name] = total.get(name, 0) + amount
+    return total
 
 
 def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assignments: tuple[Assignment, ...]) -> None:
@@ -267,11 +279,22 @@ def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Succe
     while lines:
         for queue, line in lines.items():
             line[-1].line_up(_rank(queues, line[-1].entry, line[-1].option.amounts, *taken[queue]))
-        first = min(lines, key=lambda queue: lines[queue][-1].rank)
+        first = reduce(partial(_earlier, queues, lines, taken), lines)
         taken[first].append(lines[first][-1].option.amounts)
         yield lines[first].pop()
         if not lines[first]:
             del lines[first]
+
+
+def _earlier(
+    queues: Queues, lines: dict[str, list[Successor]], taken: dict[str, list[Quantities]], queue: str, other: str
+) -> str:
+    """Which of two queues is next with the last in its line; ``taken``: what those of them have who were before."""
+    one, beside = lines[queue][-1], lines[other][-1]
+    if not competes_in_tree(queues, queue, other):
+        return other if beside.rank < one.rank else queue
+    wanted, theirs = (_summed(each.option.amounts, *taken[each.entry.queue]) for each in (one, beside))
+    return queue if precedes_in_tree(queues, one.entry, wanted, beside.entry, theirs) else other
 
 
 def _has_turn(queues: Queues, one: Successor) -> bool:

@@ -5,6 +5,10 @@ won inside of it. First comes who would not borrow anything that this workload a
 share with it; then rounds, priority and time, and names where even these are equal (in Kueue's runTournament, 0.19.2,
 their order is that of a map). An order by the shares from the root down would be another one: who loses inside has no
 say outside, however little it asks for.
+
+A cohort that goes by use over time (`queueing.queues.cohort_use`) compares what its children used by then in place of
+their present shares. Without fair sharing the other cohorts of such a tree compare no shares, and in all of it comes
+first who finds what it borrows further down.
 """
 
 import heapq
@@ -12,30 +16,35 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from queueing.model import Quantities, Share
-from queueing.preemption.cohort_reach import nodes_between
-from queueing.queues.cohort_tree import CohortTree, TreeNode
+from queueing.queues.cohort_tree import TreeNode, sides_of
 
 if TYPE_CHECKING:
     from queueing.model import Order
+    from queueing.queues.quota import Quotas
 
 Tail = tuple[int, int, "Order"]  # how high up the queue's first would borrow, rounds so far, order
 Turn = tuple[int, Share, int, int, "Order", str]  # whether it borrows at this level, its share, a tail, the queue
 
 
 class Contender(NamedTuple):
-    """A queue with a workload to look at: what that asks for, and by how much the usage of its queue would change."""
+    """A queue with a workload to look at: what that asks for, and by how much the usage of its queue would change.
+
+    ``level``: how high up it would borrow; with fair sharing 0, as each cohort asks for itself then.
+    """
 
     node: TreeNode
     asks: Quantities
     change: Quantities
     tail: Tail
+    level: int = 0
 
 
 class Tournament:
     """See the module. One for each tree; ``top`` is whose turn it is."""
 
-    def __init__(self, tree: CohortTree) -> None:
-        self.tree = tree
+    def __init__(self, quotas: "Quotas", *, fair: bool) -> None:
+        self.quotas = quotas
+        self.fair = fair
         self._contenders: dict[str, Contender] = {}
         # By cohort, a heap of (turn, version, child); only the newest version of a child counts.
         self._heaps: dict[int, list[tuple[Turn, int, int]]] = {}
@@ -73,16 +82,17 @@ class Tournament:
             self._made += 1
             self._versions[id(node)] = self._made
             if contender is not None:
-                turn = (*_share_at(self.tree, node, contender.asks, change), *contender.tail, contender.node.name)
+                share = _share_at(self.quotas, node, contender, change, fair=self.fair)
+                turn = (*share, *contender.tail, contender.node.name)
                 heapq.heappush(self._heaps.setdefault(id(above), []), (turn, self._made, id(node)))
             winner = self._winner_in(above)
             best = self._contenders[winner[-1]] if winner is not None else None
             # Level by level while the same queue wins: nothing bounds how deep cohorts are, and from the queue up each
             # time would be the square of that.
             if best is contender:
-                change = self.tree.handed_up_to(node, above, change)
+                change = self.quotas.tree.handed_up_to(node, above, change)
             elif best is not None:
-                change = self.tree.handed_up_to(best.node, above, best.change)
+                change = self.quotas.tree.handed_up_to(best.node, above, best.change)
             contender, node = best, above
 
     def _winner_in(self, cohort: TreeNode) -> Turn | None:
@@ -93,22 +103,32 @@ class Tournament:
         return heap[0][0] if heap else None
 
 
-def comes_before(tree: CohortTree, one: Contender, other: Contender) -> bool:
+def comes_before(quotas: "Quotas", one: Contender, other: Contender, *, fair: bool) -> bool:
     """Whether one queue comes before another of its tree: by the two nodes below the lowest cohort above both.
 
     No order to sort by: among three queues each may come before the next one.
     """
-    mine, theirs = nodes_between(other.node, one.node)[-1], nodes_between(one.node, other.node)[-1]
-    return (*_share_of(tree, mine, one), one.tail[-1]) < (*_share_of(tree, theirs, other), other.tail[-1])
-
-
-def _share_of(tree: CohortTree, node: TreeNode, contender: Contender) -> tuple[int, Share]:
-    return _share_at(tree, node, contender.asks, tree.handed_up_to(contender.node, node, contender.change))
-
-
-def _share_at(tree: CohortTree, node: TreeNode, asks: Quantities, change: Quantities) -> tuple[int, Share]:
-    """Whether a queue, or a cohort above one, would borrow anything that is asked for, and its share with a change."""
-    borrows = any(
-        amount > 0 and node.usage.get(key, 0) + change[key] > node.subtree.get(key, 0) for key, amount in asks.items()
+    sides = sides_of(one.node, other.node)
+    if sides is None:
+        return one.tail[-1] < other.tail[-1]
+    mine, theirs = (
+        (
+            *_share_at(quotas, node, each, quotas.tree.handed_up_to(each.node, node, each.change), fair=fair),
+            each.tail[-1],
+        )
+        for node, each in zip(sides, (one, other), strict=True)
     )
-    return int(borrows), tree.share_of(node, change, {})
+    return mine < theirs
+
+
+def _share_at(
+    quotas: "Quotas", node: TreeNode, contender: Contender, change: Quantities, *, fair: bool
+) -> tuple[int, Share]:
+    """Whether a queue, or a cohort above one, would borrow anything that is asked for, and its share with a change."""
+    level = contender.level
+    if fair:
+        usage, subtree, asks = node.usage, node.subtree, contender.asks
+        level = int(
+            any(amount > 0 and usage.get(key, 0) + change[key] > subtree.get(key, 0) for key, amount in asks.items())
+        )
+    return level, quotas.share_beside(node, change, fair=fair)

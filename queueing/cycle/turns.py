@@ -8,7 +8,8 @@ Rules
   anybody borrows it, or would evict him in the next cycle. Then come those with somebody behind their first who need
   not: a queue is looked at in its own order, but before others borrow what is his. In a tree of cohorts those who find
   what they borrow further down come before those who find it further up, for the same reason. With fair sharing the
-  least share (with what its first wants) is next, in a tree of several levels by `queueing.cycle.tournament`. Each
+  least share (with what its first wants) is next, in a tree of several levels by `queueing.cycle.tournament`; so it is
+  between the children of a cohort that goes by use over time, with what each used by then for its share. Each
   queue has one turn a round; within a round: priority, then time. A queue that had nobody joins at the present round:
   it neither catches up nor falls behind.
 - Who has waited long and was not looked at since the start comes before those behind it by rank, whatever turns they
@@ -26,9 +27,9 @@ from typing import Final, NamedTuple
 
 from engine.cluster.state import ClusterState
 from queueing.cycle import backfill, elastic
+from queueing.cycle.queue_order import QueueOrder, competes_in_tree, head_of, precedes_in_tree
 from queueing.cycle.shield import Shield
-from queueing.cycle.tournament import Contender, Tournament, Turn, comes_before
-from queueing.model import Order, Quantities, Rank, Share
+from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
@@ -60,22 +61,6 @@ class WaitingRanks:
         """What the first of a group asks for."""
         found = self.queues.options_of(self.state, group).found
         return found[0].amounts if found else {}
-
-    def contender_of(self, queue: str, key: str, asks: Quantities) -> Contender:
-        """A queue with one that waits or is admitted there and asks for so much, as it competes with other queues."""
-        entry = self.queues.entries[key]
-        less = self.queues.not_counted(entry) or {}
-        change = {name: asks.get(name, 0) - less.get(name, 0) for name in {*asks, *less}}
-        return Contender(self.queues.quotas.tree.queues[queue], asks, change, (0, 0, entry.order))
-
-    def competes_in_tree(self, one: str, other: str) -> bool:
-        """Whether shares are to be compared at several levels between two queues."""
-        tree = self.queues.quotas.tree
-        # Somebody who grows may hold what a queue gave that is gone by now: it is in no tree, and competes alone.
-        node, beside = tree.queues.get(one), tree.queues.get(other)
-        if not self.queues.rules.fair or node is None or beside is None:
-            return False
-        return node.root is beside.root and tree.is_nested(node)
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: that of the first behind it that borrows less high up, if any."""
@@ -118,9 +103,8 @@ class Turns:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
-        # The level of the queue's best, its share, the level of its first, rounds so far, order, queue.
-        self.heap: list[Turn] = []
-        self.tournaments: dict[str, Tournament] = {}  # by the name of the root, of trees with several levels
+        # With a tail of the level of the queue's first, rounds so far, order.
+        self.order = QueueOrder(queues, ranks.asks_of)
         for line in queues.pending.lines.values():
             self.enter_queue(line)
 
@@ -133,63 +117,26 @@ class Turns:
             with self.shield(head_of(group)):
                 first = self.ranks.of_group(group)
                 rank, best = self.ranks.best_of_queue(group, first)
-                self._push(line, rank, best, first.level)
+                self.order.push_group(best, rank, (first.level, line.turn, rank.order))
                 return
         if line.active:
             line.rest_all()
 
-    def _push(self, line: PendingQueue, rank: Rank, best: EquivalenceClass, first: int) -> None:
-        tournament = self._tournament_of(line.queue)
-        if tournament is None:
-            heapq.heappush(self.heap, (rank.level, rank.share, first, line.turn, rank.order, line.queue))
-            return
-        contender = self.ranks.contender_of(line.queue, head_of(best), self.ranks.asks_of(best))
-        tournament.enter_queue(contender._replace(tail=(first, line.turn, rank.order)))
-        self._push_top(tournament)
-
-    def _push_top(self, tournament: Tournament) -> None:
-        # Trees beside each other are in one heap, each with its winner; what does not win any more is dropped later.
-        if (top := tournament.top()) is not None:
-            heapq.heappush(self.heap, top)
-
-    def _tournament_of(self, queue: str) -> Tournament | None:
-        """The tournament that a queue takes part in; None where it competes by its own share alone, or by none."""
-        tree = self.queues.quotas.tree
-        if not self.queues.rules.fair or not tree.is_nested(node := tree.queues[queue]):
-            return None
-        return self.tournaments.setdefault(node.root.name, Tournament(tree))
-
-    def _pop(self) -> PendingQueue | None:
-        """The queue that is next; None where that one has lost its turn."""
-        turn = heapq.heappop(self.heap)
-        tournament = self._tournament_of(turn[-1])
-        if tournament is not None:
-            if tournament.top() != turn:
-                return None
-            tournament.leave_queue(self.queues.quotas.tree.queues[turn[-1]])
-        return self.queues.pending.lines[turn[-1]]
-
     def _settle(self, line: PendingQueue) -> None:
         """A queue had its turn, and takes part again if it has somebody left."""
         self.enter_queue(line)
-        self._let_others(line)
-
-    def _let_others(self, line: PendingQueue) -> None:
-        """Of the cohorts above a queue that has nobody left, others compete with what is used now."""
-        tournament = self._tournament_of(line.queue)
-        if tournament is not None and line.queue not in tournament:
-            tournament.leave_queue(self.queues.quotas.tree.queues[line.queue])
-            self._push_top(tournament)
+        self.order.let_others(line.queue)
 
     def first(self, by_rank: int, by_turns: int) -> Iterator[EquivalenceClass]:
         """The groups whose first is to be looked at, one after the other; so many looks by each of both, about."""
-        while self.heap and by_rank > 0:
-            line = self._pop()
-            if line is None:
+        while self.order and by_rank > 0:
+            queue = self.order.pop_queue()
+            if queue is None:
                 continue
+            line = self.queues.pending.lines[queue]
             group = line.next()
             if group is None:
-                self._let_others(line)
+                self.order.let_others(queue)
                 continue
             # Its round counts before the look, so that a look that fails costs the queue its turn as any other does.
             searches = self._serve(line)
@@ -199,7 +146,7 @@ class Turns:
             self._settle(line)
         # The second half only starts with a queue left on the heap: where rank served all, it costs nothing.
         rotation = self.queues.pending.groups_in_turn()
-        while self.heap and by_turns > 0 and (group := next(rotation, None)) is not None:
+        while self.order and by_turns > 0 and (group := next(rotation, None)) is not None:
             searches = self._serve(group.line)
             yield group
             by_turns -= looks_since(self.queues, searches)
@@ -211,9 +158,7 @@ class Turns:
 
     def groups_left(self) -> list[EquivalenceClass]:
         """The first groups of the queues that had no turn any more."""
-        names = [queue for *_, queue in self.heap if self._tournament_of(queue) is None]
-        names += [queue for each in self.tournaments.values() for queue in each.queues_left()]
-        found = [self.queues.pending.lines[queue].next() for queue in names]
+        found = [self.queues.pending.lines[queue].next() for queue in self.order.queues_left()]
         return [group for group in found if group is not None]
 
 
@@ -224,8 +169,7 @@ class ByRank:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
-        # The level of the queue's best, its share, the level of its first, the order of its best, the queue.
-        self.heap: list[tuple[int, Share, int, Order, str]] = []
+        self.order = QueueOrder(queues, ranks.asks_of)
         for line in queues.pending.lines.values() if waited else ():
             self._enter_queue(line)
 
@@ -233,20 +177,22 @@ class ByRank:
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             with self.shield(head_of(group)):
                 first = self.ranks.of_group(group)
-                rank = self.ranks.of_queue(group, first)
+                rank, best = self.ranks.best_of_queue(group, first)
                 # The first's own level too, as in `Turns`: it is looked at in the place of the one behind it, and
                 # would take by borrowing what the first of another queue has within its own quota.
-                heapq.heappush(self.heap, (rank.level, rank.share, first.level, rank.order, line.queue))
+                self.order.push_group(best, rank, (first.level, 0, rank.order))
                 return
 
     def up_to(self, entry: Entry) -> Iterator[EquivalenceClass]:
         """The groups whose first is to be looked at, one after the other, up to that of one who is next."""
-        while self.heap and is_next(entry):
-            line = self.queues.pending.lines[heapq.heappop(self.heap)[-1]]
-            if (group := line.next()) is None:
+        while self.order and is_next(entry):
+            if (queue := self.order.pop_queue()) is None:
                 continue
-            yield group
-            self._enter_queue(line)
+            line = self.queues.pending.lines[queue]
+            if (group := line.next()) is not None:
+                yield group
+                self._enter_queue(line)
+            self.order.let_others(queue)
             if group is entry.group:
                 return
 
@@ -318,10 +264,11 @@ class Growers:
         )
 
     def _earlier(self, one: "_First", other: "_First") -> "_First":
-        if not self.ranks.competes_in_tree(one.queue, other.queue):
+        if not competes_in_tree(self.queues, one.queue, other.queue):
             return min(one, other, key=lambda first: (first.rank, first.queue))
-        contenders = (self.ranks.contender_of(first.queue, first.key, first.asks) for first in (one, other))
-        return one if comes_before(self.queues.quotas.tree, *contenders) else other
+        entries = self.queues.entries
+        precedes = precedes_in_tree(self.queues, entries[one.key], one.asks, entries[other.key], other.asks)
+        return one if precedes else other
 
     def _first_of_queue(self, queue: str) -> "_First | None":
         """The rank of the first of those of a queue, and the queue; who is to go for somebody now grows no more."""
@@ -352,11 +299,10 @@ class Growers:
             entries, place_of = self.queues.entries, self.queues.place_of
             return place_of(entries[first.key]) < place_of(entries[head.key])
         with self.shield(head.key):
-            if self.ranks.competes_in_tree(first.queue, group.line.queue):
+            if competes_in_tree(self.queues, first.queue, group.line.queue):
                 _, best = self.ranks.best_of_queue(group, self.ranks.of_group(group))
-                mine = self.ranks.contender_of(first.queue, first.key, first.asks)
-                theirs = self.ranks.contender_of(group.line.queue, head_of(best), self.ranks.asks_of(best))
-                return comes_before(self.queues.quotas.tree, mine, theirs)
+                one, other = (self.queues.entries[key] for key in (first.key, head_of(best)))
+                return precedes_in_tree(self.queues, one, first.asks, other, self.ranks.asks_of(best))
             return rank < self.ranks.of_queue(group, self.ranks.of_group(group))
         return True  # that one is put off
 
@@ -372,8 +318,3 @@ def is_next(entry: Entry) -> bool:
 def looks_since(queues: Queues, searches: int) -> int:
     """For how many looks one look counts, by how many searches there were before it."""
     return 1 + SEARCH * (queues.searches - searches)
-
-
-def head_of(group: EquivalenceClass) -> str:
-    """The key of the first of a group."""
-    return group.head.key if group.head is not None else ""

@@ -307,12 +307,12 @@ class Candidates(msgspec.Struct, dict=True):
         ]
 
     def importance(self, unit: HolderKey) -> Importance:
-        """Whom to take first: with fair sharing those of the largest share; the lowest level, then the newest."""
+        """Whom to take first: where shares count those of the largest one; the lowest level, then the newest."""
         found = self._importance.get(unit)
         if found is None:
             shares: tuple[tuple[bool, float], ...] = (_LEAST,)
             other = self.queues.entry_of_unit(unit)
-            if self.queues.rules.fair and other.queue != OUTSIDE:
+            if self._by_shares and other.queue != OUTSIDE:
                 if other.queue not in self._shares:
                     self._shares[other.queue] = self._shares_down_to(other.queue)
                 shares = self._shares[other.queue]
@@ -330,7 +330,12 @@ class Candidates(msgspec.Struct, dict=True):
     @cached_property
     def comparison(self) -> FairComparison:
         """Of its queue with others by share."""
-        return FairComparison(self.queues.quotas.tree, self.entry.queue, self.option.amounts)
+        return FairComparison(self.queues.quotas, self.entry.queue, self.option.amounts, fair=self.queues.rules.fair)
+
+    @cached_property
+    def _by_shares(self) -> bool:
+        """Whether shares of queues, present ones or over time, say whose workloads go first."""
+        return self.queues.rules.fair or self.queues.quotas.goes_by_use(self.entry.queue)
 
     def _others(self) -> dict[str, int]:
         """The other queues that may lose something, as things are, each with the highest priority that it may lose."""

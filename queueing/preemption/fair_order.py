@@ -4,6 +4,10 @@ Rules, as in Kueue 0.19.2 (pkg/scheduler/preemption/fairsharing)
 - Compared are the two nodes below the lowest cohort above both: the share of the preemptor's with its request has to be
   below what the victim's has now (LessThanInitialShare), or not above what it has without the victim
   (LessThanOrEqualToFinalShare).
+- Where that cohort goes by use over time (`queueing.queues.cohort_use`), the preemptor's side may not have used more
+  than the victim's besides, and in each such cohort the child that used most is the one with the largest share. That
+  takes rights away and gives none, so whoever has another one evicted may not lose its place to it in turn as their
+  shares cross: present shares allow one of both directions at most.
 - Where quota alone lacks in a tree of several levels, the next victim is looked for from the root down, always in the
   child with the largest share that has somebody left; of equal ones in a cohort before a queue. Those who may go by the
   second comparison come before all who may go by the first alone; of these one a queue.
@@ -15,23 +19,27 @@ from collections.abc import Callable, Iterable, Iterator
 from engine.reservation_key import HolderKey
 from queueing.model import Quantities, Share
 from queueing.preemption.cohort_reach import nodes_between
-from queueing.queues.cohort_tree import CohortTree, TreeNode
+from queueing.queues.cohort_tree import TreeNode
+from queueing.queues.quota import Quotas
 
 
 class FairComparison:
     """Of a queue that wants ``amounts`` with the queues that it would take from, as things are when it is asked."""
 
-    def __init__(self, tree: CohortTree, queue: str, amounts: Quantities) -> None:
-        self.tree = tree
-        self.taker = tree.queues[queue]
+    def __init__(self, quotas: Quotas, queue: str, amounts: Quantities, *, fair: bool) -> None:
+        self.quotas = quotas
+        self.tree = quotas.tree
+        self.taker = quotas.tree.queues[queue]
         self.amounts = amounts
+        self.fair = fair
         self._sides: dict[str, tuple[TreeNode, TreeNode]] = {}
 
     def allows(self, queue: str, given: Quantities) -> bool:
         """Whether a queue may lose so much to it."""
         mine, theirs = self._sides_of(queue)
         share = self._share_with(mine)
-        return share < self.tree.share_of(theirs, {}, {}) or share <= self._share_without(queue, theirs, given)
+        allowed = share < self.tree.share_of(theirs, {}, {}) or share <= self._share_without(queue, theirs, given)
+        return allowed and not self._has_used_more(mine, theirs)
 
     def allows_first(self, queue: str, given: Quantities) -> bool:
         """Whether it may by what its side has without that."""
@@ -39,12 +47,20 @@ class FairComparison:
         return self._share_with(mine) <= self._share_without(queue, theirs, given)
 
     def share_now(self, node: TreeNode) -> Share:
-        """The share of any node, with what the preemptor asks for where that is below it."""
-        return (
-            self._share_with(node)
-            if node is self.taker or node in self.taker.path
-            else self.tree.share_of(node, {}, {})
-        )
+        """By what any node is compared with others of its cohort, with what the preemptor asks for if that is below."""
+        below = node is self.taker or node in self.taker.path
+        more = self.tree.handed_up_to(self.taker, node, self.amounts) if below else {}
+        return self.quotas.share_beside(node, more, fair=self.fair)
+
+    def _has_used_more(self, mine: TreeNode, theirs: TreeNode) -> bool:
+        """Whether the preemptor's side used more over time, where that counts; then it is looked at again later."""
+        if mine.parent is None or not mine.parent.by_use:
+            return False
+        over_time, more = self.quotas.over_time, self.tree.handed_up_to(self.taker, mine, self.amounts)
+        if over_time.share_of(mine, more, {}) <= over_time.share_of(theirs, {}, {}):
+            return False
+        over_time.bar_queue(self.taker.name)
+        return True
 
     def _share_with(self, node: TreeNode) -> Share:
         return self.tree.share_of(node, self.tree.handed_up_to(self.taker, node, self.amounts), {})

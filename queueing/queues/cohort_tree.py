@@ -25,7 +25,8 @@ class TreeNode(msgspec.Struct, eq=False):
 
     ``path``: its parent, that one's, and so on; ``limited``: of these and itself the ones with limits, from the root
     down, without the root. ``gone``: how much less of ``usage`` there was without those that are leaving. ``cycle``:
-    the cohorts that are each other's parents, where it is one of them.
+    the cohorts that are each other's parents, where it is one of them. ``by_use``: its children are compared by what
+    they used over time (`queueing.queues.cohort_use`); ``scoped``: of a root, whether those of any cohort below are.
     """
 
     name: str
@@ -36,6 +37,7 @@ class TreeNode(msgspec.Struct, eq=False):
     children: "dict[tuple[bool, str], TreeNode]" = msgspec.field(default_factory=dict)
     cycle: tuple[str, ...] = ()
     weight: int = 1000
+    by_use: bool = False
     quota: dict[FlavorResource, Quota] = msgspec.field(default_factory=dict)
     subtree: Quantities = msgspec.field(default_factory=dict)
     local: Quantities = msgspec.field(default_factory=dict)
@@ -52,6 +54,7 @@ class TreeNode(msgspec.Struct, eq=False):
     lendable: dict[str, int] = msgspec.field(default_factory=dict)
     members: frozenset[str] = frozenset()
     listed: frozenset[FlavorResource] = frozenset()
+    scoped: bool = False
 
     @property
     def root(self) -> "TreeNode":
@@ -59,13 +62,13 @@ class TreeNode(msgspec.Struct, eq=False):
         path = self.path
         return path[-1] if path else self
 
-    def make_real(self, weight: int) -> None:
+    def make_real(self, weight: int, *, by_use: bool) -> None:
         """Somebody made it, or changed it."""
-        self.exists, self.weight = True, weight
+        self.exists, self.weight, self.by_use = True, weight, by_use
 
     def make_implicit(self) -> None:
         """Nobody made it any more."""
-        self.exists, self.weight = False, 1000
+        self.exists, self.weight, self.by_use = False, 1000, False
 
     def declare_parent(self, name: str) -> None:
         """It names its parent; that it is below it is for `join_parent` to say."""
@@ -120,9 +123,9 @@ class TreeNode(msgspec.Struct, eq=False):
         """What was made of an older version of the tree counts no more."""
         self.made_at, self.potential, self.lendable = version, {}, {}
 
-    def note_tree(self, queues: frozenset[str], listed: frozenset[FlavorResource]) -> None:
+    def note_tree(self, queues: frozenset[str], listed: frozenset[FlavorResource], *, scoped: bool) -> None:
         """The queues of the tree of which it is the root, and all that anybody there has a quota of, if of nothing."""
-        self.members, self.listed = queues, listed
+        self.members, self.listed, self.scoped = queues, listed, scoped
 
 
 class _HandedUp(NamedTuple):
@@ -156,7 +159,7 @@ class CohortTree:
     def set_queue(self, name: str, quota: dict[FlavorResource, Quota], cohort: str, weight: int) -> None:
         """Take in a queue, new or changed; what is charged to it goes where it goes."""
         node = self.queue_node(name)
-        node.make_real(weight)
+        node.make_real(weight, by_use=False)
         moves = node.parent is None or node.declared != cohort
         if moves:
             self._detach(node)
@@ -181,10 +184,12 @@ class CohortTree:
         if not node.exists and not node.usage and not node.gone:
             self.queues.pop(node.name, None)
 
-    def set_cohort(self, name: str, quota: dict[FlavorResource, Quota], parent: str, weight: int) -> None:
+    def set_cohort(
+        self, name: str, quota: dict[FlavorResource, Quota], parent: str, weight: int, *, by_use: bool
+    ) -> None:
         """Take in a cohort, new or changed."""
         node = self._cohort_node(name)
-        node.make_real(weight)
+        node.make_real(weight, by_use=by_use)
         self._set_quota(node, quota)
         self._declare(node, parent)
 
@@ -316,6 +321,10 @@ class CohortTree:
         """Whether there is a cohort in a cohort in its tree."""
         return self._measured(node.root).height > 1
 
+    def is_scoped(self, node: TreeNode) -> bool:
+        """Whether the children of any cohort of its tree are compared by what they used over time."""
+        return self._measured(node.root).scoped
+
     def missing_parents(self) -> Iterator[tuple[str, str]]:
         """Cohorts, each with the parent that it names and nobody made."""
         for name, node in self.cohorts.items():
@@ -346,7 +355,8 @@ class CohortTree:
         for one in reversed(order):
             one.set_height()
         listed = frozenset[FlavorResource]().union(*(one.quota for one in order))
-        root.note_tree(frozenset([one.name for one in order if one.is_queue]), listed)
+        scoped = any(one.by_use for one in order)
+        root.note_tree(frozenset([one.name for one in order if one.is_queue]), listed, scoped=scoped)
         return root
 
     def available_to(self, node: TreeNode, key: FlavorResource) -> int:
@@ -422,15 +432,13 @@ class CohortTree:
 
         ``more`` is added to what it uses, ``less`` taken away.
         """
-        parent, usage, subtree = node.parent, node.usage, node.subtree
+        beyond = beyond_own(node, more, less) if node.parent is not None else None
+        return self.share_for(node, beyond) if beyond else NO_SHARE
+
+    def share_for(self, node: TreeNode, beyond: Mapping[str, float]) -> Share:
+        """The share of a child of a cohort for which so much counts as used beyond its own, by resource."""
+        parent = node.parent
         if parent is None:
-            return NO_SHARE
-        beyond: dict[str, int] = {}
-        for key in {*usage, *more} if more else usage:
-            over = usage.get(key, 0) + more.get(key, 0) - less.get(key, 0) - subtree.get(key, 0)
-            if over > 0:
-                beyond[key[1]] = beyond.get(key[1], 0) + over
-        if not beyond:
             return NO_SHARE
         lendable = self.lendable_of(parent)
         # In this order of operations equal shares are equal numbers in Kueue too.
@@ -471,6 +479,25 @@ class CohortTree:
             return True
         # What lies within parts that are not lent is not handed up.
         return any(self.queues[name].usage.get(key) for name in self.members_of(node))
+
+
+def beyond_own(node: TreeNode, more: Quantities, less: Quantities) -> dict[str, int]:
+    """What a node uses beyond its own quota, by resource over all flavors; ``more`` is added, ``less`` taken away."""
+    usage, subtree, beyond = node.usage, node.subtree, dict[str, int]()
+    for key in {*usage, *more} if more else usage:
+        over = usage.get(key, 0) + more.get(key, 0) - less.get(key, 0) - subtree.get(key, 0)
+        if over > 0:
+            beyond[key[1]] = beyond.get(key[1], 0) + over
+    return beyond
+
+
+def sides_of(one: TreeNode, other: TreeNode) -> tuple[TreeNode, TreeNode] | None:
+    """The two children of the lowest cohort above two queues, that of the first one first; None where there is none."""
+    theirs = {id(node.parent): node for node in (other, *other.path) if node.parent is not None}
+    for mine in (one, *one.path):
+        if mine.parent is not None and (found := theirs.get(id(mine.parent))) is not None and found is not mine:
+            return mine, found
+    return None
 
 
 def set_amount(amounts: Quantities, key: FlavorResource, amount: int) -> int:

@@ -129,6 +129,9 @@ class PendingWorkloads:
             # As above: one that began to wait again has another entry, with a later time.
             if entry is not None and entry.group is not None and entry.since + self._rules.hold <= now:
                 entry.group.line.mark_late(key, entry.group)
+        for queue in self._config.quotas.over_time.pop_unbarred(now):
+            if queue in self.lines:
+                self.move_queue_to_active(self.lines[queue])
 
     def _drop_stale(self, entries: Mapping[HolderKey, Entry]) -> None:
         """Forget when those would be late that wait no more: a week of them would fill the memory of a busy cluster."""
@@ -143,7 +146,8 @@ class PendingWorkloads:
 
     def times(self) -> Iterator[float]:
         """When time alone changes something next."""
-        return (heap[0][0] for heap in (self._later, self.aging, self._becoming_late) if heap)
+        yield from (heap[0][0] for heap in (self._later, self.aging, self._becoming_late) if heap)
+        yield from self._config.quotas.over_time.barred.values()
 
     # -- events that help -------------------------------------------------------------------------------------
 

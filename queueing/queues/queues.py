@@ -58,7 +58,7 @@ class Queues:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
-        self.quotas = Quotas()
+        self.quotas = Quotas(self.rules.use)
         self.entries: dict[HolderKey, Entry] = {}
         self.config = QueueConfig(self.quotas)
         self.use = FairUse(self.rules.use)
@@ -252,6 +252,7 @@ class Queues:
         """It is so late, for use over time and run times: said before anything is granted or released."""
         self.use.advance_to(now)
         self.run_times.now = now
+        self.quotas.pass_time(now)
 
     def wake_due(self, now: float) -> None:
         """Those whose time has come wait again."""
@@ -354,8 +355,7 @@ class Queues:
 
         ``queue``: not a pod, but what pods of a workload take of this queue beyond its admission.
         """
-        unit = ReservationKey.for_orphan(pod, queue)
-        before = self.quotas.held.get(unit)
+        before = self.quotas.held.get(unit := ReservationKey.for_orphan(pod, queue))
         # Events of a pod come often and rarely change what it takes; charging again would wake all that wait for quota.
         if before == held:
             return False
@@ -375,8 +375,7 @@ class Queues:
         queue = entry.queue
         if not self.quotas.shares(queue):
             return Rank(0, NO_SHARE, entry.order)
-        less = self.not_counted(entry)
-        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less)
+        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=self.not_counted(entry))
         return Rank(level, share, entry.order)
 
     def not_counted(self, entry: Entry) -> Quantities | None:
@@ -473,10 +472,11 @@ class Queues:
 
     def count_use(self, entry: Entry, since: float | None = None) -> None:
         """Count what one holds as used by its LocalQueue."""
-        workload, grant = entry.workload, entry.grant
+        workload, grant, admitted = entry.workload, entry.grant, entry.phase is Phase.ADMITTED
         if self.rules.use is not None and grant is not None and workload.queue:
-            admitted = entry.phase is Phase.ADMITTED
             self.use.charge_use(workload.part, workload.key, grant.amounts, admitted=admitted, since=since)
+            if since is not None:
+                self.quotas.over_time.count_past(grant.queue, since)
 
     def settle_use(self, key: str, now: float) -> None:
         """The status says that one is admitted: from here on what it holds counts where use is sampled."""

@@ -14,6 +14,8 @@ Rules
   later), they hold what they hold, and are `overheld`.
 - A holder that is *leaving* (a victim whose pods are not gone yet) still counts in full, so that nobody but the
   preemptor takes its room. A *nominated* preemptor counts too: until its victims are gone, both do.
+- What the children of a cohort used over time counts instead of their present shares where it says so
+  (`queueing.queues.cohort_use`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,10 +33,12 @@ from queueing.model import (
     Quantities,
     Quota,
     Share,
+    UseRules,
     Workload,
     quotas_of,
 )
-from queueing.queues.cohort_tree import CohortTree, TreeNode, set_amount
+from queueing.queues.cohort_tree import CohortTree, TreeNode, set_amount, sides_of
+from queueing.queues.cohort_use import FairCohortUse
 from queueing.queues.held import Held, summed
 
 _NONE: Final = Quota(nominal=0)
@@ -58,11 +62,12 @@ class Missing(msgspec.Struct, frozen=True):
 class Quotas:
     """The usage of all cluster queues. Plain dicts; every question costs a few look-ups."""
 
-    def __init__(self) -> None:
+    def __init__(self, use: UseRules | None = None) -> None:
         self.queues: dict[str, ClusterQueue] = {}
         self.held: dict[HolderKey, Held] = {}
         self.cohorts: dict[str, Cohort] = {}
         self.tree = CohortTree()
+        self.over_time = FairCohortUse(self.tree, use)
         self._nodes = self.tree.queues
         self._non_preemptible: dict[str, dict[FlavorResource, int]] = {}  # of those that stay
         self._undo: list[Callable[[], object]] = []
@@ -83,12 +88,15 @@ class Quotas:
     def set_cohort(self, cohort: Cohort) -> None:
         """Take in a cohort; the queues and cohorts that name it are below it with all that they use."""
         self.cohorts[cohort.name] = cohort
-        self.tree.set_cohort(cohort.name, quotas_of(cohort.groups), cohort.parent, cohort.weight)
+        by_use = cohort.by_use and self.over_time.rules is not None
+        self.tree.set_cohort(cohort.name, quotas_of(cohort.groups), cohort.parent, cohort.weight, by_use=by_use)
+        self.over_time.note_scope(cohort.name, by_use=by_use)
 
     def remove_cohort(self, name: str) -> None:
         """Forget a cohort; those that name it share with each other what they lend, and with nobody else."""
         if self.cohorts.pop(name, None) is not None:
             self.tree.remove_cohort(name)
+            self.over_time.note_scope(name, by_use=False)
 
     def members(self, queue: str) -> frozenset[str]:
         """The queues of its tree of cohorts, itself included."""
@@ -111,6 +119,12 @@ class Quotas:
         return self._nodes.get(queue, _UNKNOWN).root.cycle
 
     # -- usage ------------------------------------------------------------------------------------------------
+
+    def pass_time(self, now: float) -> None:
+        """It is so late, for use over time: said before anything changes what is used."""
+        # Within a transaction usage is not what it is.
+        if not self._open:
+            self.over_time.advance_to(now)
 
     def sharing(self, queue: str, holders: Iterable[HolderKey]) -> list[HolderKey]:
         """Those who hold quota within the limits of a queue; that of others changes nothing for it."""
@@ -180,6 +194,8 @@ class Quotas:
     def _charge(self, held: Held, sign: int) -> None:
         tree = self.tree
         node = tree.queue_node(held.queue)
+        if self.over_time.scopes:
+            self.over_time.changed[held.queue] = None
         staying = 0 if held.leaving else sign
         for key, amount in held.amounts.items():
             tree.charge_node(node, key, sign * amount, staying * amount)
@@ -369,8 +385,36 @@ class Quotas:
         """
         # Kueue's FairSharingPrioritizeNonBorrowing (since 0.17): on each level, who need not borrow comes first.
         if fair and self.shares(queue):
-            return int(self.borrows(queue, more, less)), self.share(queue, more, less)
-        return self.borrowing_level(queue, more, less), NO_SHARE
+            return int(self.borrows(queue, more, less)), self.share_beside(self._nodes[queue], more, less, fair=True)
+        share = self.share_beside(self._nodes[queue], more, less, fair=False) if self.over_time.scopes else NO_SHARE
+        return self.borrowing_level(queue, more, less), share
+
+    def share_beside(self, node: TreeNode, more: Quantities, less: Quantities | None = None, *, fair: bool) -> Share:
+        """The share by which a queue or cohort is compared with the other children of its parent.
+
+        By what it used over time where the parent says so; else of what it uses, with ``fair`` sharing; else nothing.
+        """
+        if node.parent is not None and node.parent.by_use:
+            return self.over_time.share_of(node, more, less or {})
+        return self.tree.share_of(node, more, less or {}) if fair else NO_SHARE
+
+    def has_used_less(self, queue: str, other: str) -> bool:
+        """Whether the lowest cohort above two queues goes by use over time, and the first one's side used less."""
+        one, beside = self._nodes.get(queue), self._nodes.get(other)
+        sides = sides_of(one, beside) if self.over_time.scopes and one is not None and beside is not None else None
+        if sides is None or sides[0].parent is None or not sides[0].parent.by_use:
+            return False
+        # Also of one that borrows nothing now: what it used does not count less for that.
+        mine, theirs = (self.over_time.score_of(node) for node in sides)
+        return mine < theirs
+
+    def competes_by_levels(self, queue: str, *, fair: bool) -> bool:
+        """Whether shares decide at several levels of its tree, and not its own share alone."""
+        return (fair or self.goes_by_use(queue)) and self.tree.is_nested(self._nodes.get(queue, _UNKNOWN))
+
+    def goes_by_use(self, queue: str) -> bool:
+        """Whether use over time decides anything in its tree."""
+        return self.over_time.scopes > 0 and self.tree.is_scoped(self._nodes.get(queue, _UNKNOWN))
 
     def highest_level(self, queue: str, *, fair: bool) -> int:
         """The most that ``rank_of_queue`` may say of it."""

@@ -268,6 +268,7 @@ class ConfigEvents:
             log.warning(
                 "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
             )
+        self._restore_use(wire, is_queue=True)
 
     def read_cohort(self, wire: Cohort) -> None:
         """A Cohort is there."""
@@ -276,6 +277,12 @@ class ConfigEvents:
         except ValueError as error:
             # As with a queue: without its place in the tree, the queues below it would lose what they borrow.
             log.warning("a Cohort cannot be read; what was known of it counts", cohort=wire.metadata.name, error=error)
+        self._restore_use(wire, is_queue=False)
+
+    def _restore_use(self, wire: ClusterQueue | Cohort, *, is_queue: bool) -> None:
+        # At a start alone, as with LocalQueues.
+        if not self._core.live and (used := stored_use(wire)) is not None:
+            self._queues.quotas.over_time.restore_use((is_queue, wire.metadata.name), *used)
 
     def read_namespace(self, wire: objects.Namespace) -> None:
         """A namespace is there at a start."""

@@ -30,6 +30,7 @@ from ungater.model import conditions
 from ungater.model.conditions import WantedCondition
 
 ACTIVE = "Active"
+USE_OVER_TIME = "admissionFairSharingStatus"
 TICK = 2.0  # seconds between two looks
 EVERY = 3.0  # seconds between two writes of one queue's numbers
 BUSY = 10.0  # the same while there is something better to do
@@ -137,11 +138,9 @@ def _change(
         return  # not taken in yet
     before = queue.status or {}
     wanted = body(standing)
-    if isinstance(queue, LocalQueue):
-        del wanted["fairSharing"]  # it has no share of a cohort, and its use goes by time
+    share = wanted.pop("fairSharing") or {}
     changed = {name: value for name, value in wanted.items() if before.get(name) != value}
-    if isinstance(queue, LocalQueue):
-        changed |= _change_of_use(queue, standing, now, beside=bool(changed))
+    changed |= _change_of_shares(queue, standing, share, now, beside=bool(changed))
     existing = msgspec.convert(before.get("conditions") or (), _conditions)
     active = WantedCondition(ACTIVE, standing.active, standing.reason, standing.message)
     merged = conditions.merge(existing, (active,), generation=queue.metadata.generation, now=now)
@@ -151,11 +150,33 @@ def _change(
         yield StatusPatch(resource, queue, changed, urgent=merged is not None)
 
 
-def _change_of_use(queue: LocalQueue, standing: Standing, now: float, *, beside: bool) -> dict[str, Any]:
-    """What a LocalQueue used over time, where that is to be written; ``beside``: other numbers are."""
-    consumed, there = standing.consumed, (queue.status or {}).get("fairSharing")
-    if consumed is None:
-        return {"fairSharing": None} if there else {}
+def _change_of_shares(
+    queue: Cohort | ClusterQueue | LocalQueue, standing: Standing, share: dict[str, Any], now: float, *, beside: bool
+) -> dict[str, Any]:
+    """What is to be written of its ``share`` beside others, and of use over time; ``beside``: other numbers are."""
+    stored = (queue.status or {}).get("fairSharing")
+    if standing.consumed is None and not share:
+        return {"fairSharing": None} if stored else {}
+    there: dict[str, Any] = stored if isinstance(stored, dict) else {}
+    # A merge patch removes what it names as null, and leaves what it does not name.
+    names = {*there, *share} - {USE_OVER_TIME}
+    found = {name: share.get(name) for name in sorted(names) if there.get(name) != share.get(name)}
+    if standing.consumed is not None:
+        found |= _change_of_use(queue, standing, standing.consumed, now, beside=beside or bool(found))
+    elif USE_OVER_TIME in there:
+        found[USE_OVER_TIME] = None
+    return {"fairSharing": found} if found else {}
+
+
+def _change_of_use(
+    queue: Cohort | ClusterQueue | LocalQueue,
+    standing: Standing,
+    consumed: Mapping[str, float],
+    now: float,
+    *,
+    beside: bool,
+) -> dict[str, Any]:
+    """What it used over time, where that is to be written."""
     stored = stored_use(queue)
     # Beside other numbers also where nothing is consumed yet: what is held counts from this moment after a restart.
     if stored is None:
@@ -163,11 +184,10 @@ def _change_of_use(queue: LocalQueue, standing: Standing, now: float, *, beside:
             return {}
     elif not beside and (now - stored[1] < REFRESH or not _is_far(stored[0], consumed)):
         return {}
-    # A merge patch removes what it names as null, and leaves what it does not name.
     amounts: dict[str, str | None] = dict.fromkeys(stored[0] if stored is not None else ())
     amounts |= {resource: format_part(resource, amount) for resource, amount in consumed.items()}
-    at = {"consumedResources": amounts, "lastUpdate": conditions.exact_timestamp(standing.consumed_at)}
-    return {"fairSharing": {"admissionFairSharingStatus": at}}
+    at = conditions.exact_timestamp(standing.consumed_at)
+    return {USE_OVER_TIME: {"consumedResources": amounts, "lastUpdate": at}}
 
 
 def _is_far(stored: Mapping[str, float], consumed: Mapping[str, float]) -> bool:

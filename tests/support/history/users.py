@@ -141,6 +141,9 @@ class Users:
                 self._pod(f"always-{number}", {"labels": {"always": "yes"}}, node)
         for name in ("a", "b"):
             self._add_queue(name)
+        if self.cohort and self.by_use:
+            scope = {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}
+            self.server.create("cohorts", make_object(resources.COHORTS, "all", scope), "admin")
 
     def _add_node(self, rack: str, name: str, cpu: int) -> None:
         labels = {"pool": "gpu", "block": f"b{int(rack[1:]) // 2}", "rack": rack, LEVELS[2]: name}

@@ -199,6 +199,13 @@ def a_cluster_queue_with_a_scope_that_the_settings_give_no_half_life():
 
 
 @case
+def a_cohort_with_a_scope_that_the_settings_give_no_half_life():
+    queues = led()
+    queues.set_cohort(queued.make_cohort("team", by_use=True))
+    return standings(queues, ("tas",)).cohorts["team"].message
+
+
+@case
 def a_local_queue_that_leads_nowhere():
     return active(led(cluster="gone"), local=True)
 

@@ -83,6 +83,19 @@ def test_only_one_mode_of_an_admission_scope_has_local_queues_take_turns_by_use(
     assert not queues.cluster_queue(cluster_queue(admissionScope=None)).by_use
 
 
+@pytest.mark.parametrize(
+    ("scope", "by_use"),
+    [
+        ({"admissionMode": "UsageBasedAdmissionFairSharing"}, True),
+        ({"admissionMode": "NoAdmissionFairSharing"}, False),
+        (None, False),
+    ],
+)
+def test_the_scope_of_a_cohort_says_whether_its_children_take_turns_by_use(scope, by_use):
+    wire = {"metadata": {"name": "org"}, "spec": {"admissionScope": scope}}
+    assert queues.cohort(read(wire, queues.Cohort)).by_use == by_use
+
+
 def test_a_quantity_that_is_none_is_named():
     group = {
         "coveredResources": ["cpu"],

@@ -1,6 +1,7 @@
 """How queues stand, as it is written into their status: counted from the workloads, whatever happened to them."""
 
-from support.queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
+import pytest
+from support.queue_factories import GPU, make_cohort, make_queue, make_queues, make_state, make_workload, run, submit
 
 from engine.reasons import Reason
 from queueing.model import (
@@ -19,7 +20,7 @@ from queueing.model import (
 )
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.held import Held
-from queueing.status import INFINITE_SHARE, NO_EFFECT, body, standings
+from queueing.status import COHORT_NO_EFFECT, INFINITE_SHARE, LENDS, NO_EFFECT, body, standings
 
 
 def standing(queues, name="q", state=None, **more):
@@ -197,3 +198,26 @@ def test_a_scope_without_a_half_life_is_told_where_the_queue_is_active():
     assert standing(make_queues(make_queue("q", by_use=True, stop=Stop.HOLD))).message.endswith("nothing is admitted")
     rules = Rules(use=UseRules(half_life=600.0))
     assert standing(make_queues(scoped, rules=rules)).message == "can admit workloads"
+
+
+def test_a_scope_of_a_cohort_without_a_half_life_is_told_where_the_cohort_is_active():
+    queues = make_queues(make_queue("q", 0, cohort="c"))
+    queues.set_cohort(make_cohort("c", 8, by_use=True))
+    told = standings(queues, ("tas",)).cohorts["c"]
+    assert (told.active, told.message) == (True, f"{LENDS}; {COHORT_NO_EFFECT}")
+    assert told.consumed is None
+
+
+def test_what_queues_and_cohorts_used_over_time_is_told_where_their_parent_goes_by_that():
+    queues = make_queues(make_queue("q", 0, cohort="c"), rules=Rules(use=UseRules(half_life=600.0)))
+    queues.set_cohort(make_cohort("c", 0, "org"))
+    queues.set_cohort(make_cohort("org", 8, by_use=True))
+    queues.pass_time(1.0)
+    queues.charge_pod("ns/pod", Held("q", {("tas", GPU): 4}))
+    queues.pass_time(601.0)
+    found = standings(queues, ("tas",))
+    team = found.cohorts["c"]
+    # Half of the 4 so far, and 300 s later 4 - 2 * 0.7071 of the 8 that org has.
+    assert (team.consumed, team.consumed_at) == ({GPU: pytest.approx(2.0)}, 601.0)
+    assert team.score == pytest.approx((4 - 2 * 0.5**0.5) * 125)
+    assert (found.cohorts["org"].consumed, found.cluster["q"].consumed) == (None, None)

@@ -10,7 +10,17 @@ from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, wai
 from crds.settings import Settings
 from engine.model import Pod
 from engine.preemption.model import Strategy
-from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup, Rules, RunTime
+from queueing.model import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    LocalQueue,
+    NonPreemptible,
+    Quota,
+    ResourceGroup,
+    Rules,
+    RunTime,
+)
 from simulator.generate import DAY, MIXES, JobMix, JobSite, generate
 from simulator.model import Placing, SchedulingPolicy, SimulatorOptions
 from simulator.results import End
@@ -62,6 +72,28 @@ def test_by_use_a_local_queue_that_used_less_goes_before_one_that_came_first():
     assert by_use["light0"] == 0
     assert by_use["light1"] <= 2 * 3600
     assert by_use["light2"] <= 4 * 3600
+    assert sum(by_use.values()) == sum(plain.values()), "the node is never idle in either"
+
+
+@pytest.mark.parametrize("cohorts", [(), (Cohort(name="all"),)])
+def test_by_use_a_queue_that_used_less_of_its_cohort_goes_before_one_that_came_first(cohorts):
+    """One node that the lender's quota is for; as above, between two ClusterQueues. The cohort needs no object."""
+    amounts = {GPU: 8, "cpu": 64_000, "memory": 1 << 40}
+
+    def group(part):
+        quotas = {resource: Quota(nominal=amount * part) for resource, amount in amounts.items()}
+        return ResourceGroup(resources=tuple(amounts), flavors=(FlavorQuotas(flavor="default", resources=quotas),))
+
+    queues = [ClusterQueue(name=one, groups=(group(0),), cohort="all") for one in ("heavy", "light")]
+    queues.append(ClusterQueue(name="lender", groups=(group(1),), cohort="all"))
+    local = tuple(LocalQueue(namespace="default", name=one.name, cluster_queue=one.name) for one in queues)
+    cluster = one_node(queues=tuple(queues), local=local, cohorts=cohorts)
+    jobs = [make_job(f"heavy{i}", i, 3600, queue="heavy", priority=1) for i in range(10)]
+    jobs += [make_job(f"light{i}", 3600, 3600, queue="light") for i in range(3)]
+    by_use = waits(simulate(cluster, jobs, SchedulingPolicy("by-use", by_use=True)))
+    plain = waits(simulate(cluster, jobs, OURS))
+    assert (by_use["light0"], by_use["light1"] <= 2 * 3600, by_use["light2"] <= 4 * 3600) == (0, True, True)
+    assert plain["light1"] > 2 * 3600, "rounds and priority decide"
     assert sum(by_use.values()) == sum(plain.values()), "the node is never idle in either"
 
 

@@ -255,3 +255,24 @@ def test_local_queues_without_a_series_of_their_own_share_the_least_score():
     found = ungater.series("local_queue_fair_use")
     assert len(found) == MOST + 1
     assert found["q", "ns", "other"] < MOST
+
+
+def test_shares_over_time_of_queues_and_cohorts_are_told_where_their_parent_goes_by_use():
+    ungater = Ungater(
+        make_queue("a", 0, cohort="c"),
+        make_queue("none", 0, cohort="c", weight=0),
+        make_queue("other", 8),
+        rules=Rules(use=UseRules(half_life=600.0)),
+    )
+    ungater.queues.set_cohort(make_cohort("c", 16, "org", by_use=True))
+    ungater.queues.set_cohort(make_cohort("org", 0, by_use=True))
+    ungater.admit(make_workload("w", "a", gpu=8), make_workload("x", "none", gpu=4))
+    ungater.look(0.0)
+    # 8 of 16, as it will be 300 s from now.
+    assert ungater.series("cluster_queue_fair_use") == {
+        ("a",): pytest.approx(500 * (1 - 0.5**0.5)),
+        ("none",): math.inf,
+    }
+    assert ungater.series("cohort_fair_use") == {("c",): 0}, "it uses what is its own"
+    ungater.metrics.queues.end_leading()
+    assert ungater.series("cluster_queue_fair_use") == ungater.series("cohort_fair_use") == {}

@@ -54,6 +54,7 @@ interface Queue {
   others: number;
   uses: Use[];
   by_use: boolean;
+  over_time: number | null;
 }
 
 interface Cohort {
@@ -66,6 +67,7 @@ interface Cohort {
   pending: number;
   admitted: number;
   weighted_share: number | null;
+  over_time: number | null;
   quotas: (Quota & { own: string })[];
 }
 
@@ -145,7 +147,7 @@ function Tree({ path, queues, cohorts, cluster, ns }: { path: string[]; queues: 
   const below = [...new Set(ways.map((way) => way[depth]!))].sort();
   return (
     <section class={depth > 1 ? "below" : ""} aria-label={`Cohort ${name}`}>
-      <h2 class="cohort">Cohort {name}{found && found.weighted_share !== null && ` · share ${found.weighted_share}`}</h2>
+      <h2 class="cohort">Cohort {name}{found && found.weighted_share !== null && ` · share ${found.weighted_share}`}{overTime(found?.over_time)}</h2>
       {found && <CohortFacts cohort={found} cluster={cluster} tree={depth > 1 || below.length > 0 || found.exists} />}
       {queues.filter((one) => one.path.length === depth && within(one.path)).map((one) => <OneQueue key={one.name} queue={one} cluster={cluster} ns={ns} />)}
       {below.map((one) => <Tree key={one} path={[...path, one]} queues={queues} cohorts={cohorts} cluster={cluster} ns={ns} />)}
@@ -176,7 +178,7 @@ function OneQueue({ queue, cluster, ns }: { queue: Queue; cluster: Cluster; ns: 
     <article class="queue">
       <header>
         <h3><a href={link("queues", { queue: queue.name })}>{queue.name}</a></h3>
-        <p class="dim">{queue.admitted} admitted, {queue.pending} waiting · {queue.strategy}{queue.local_queues.length > 0 && ` · ${queue.local_queues.join(", ")}`} · <a href={link("map", { colour: "queue", queue: queue.name })}>on the map</a></p>
+        <p class="dim">{queue.admitted} admitted, {queue.pending} waiting · {queue.strategy}{overTime(queue.over_time)}{queue.local_queues.length > 0 && ` · ${queue.local_queues.join(", ")}`} · <a href={link("map", { colour: "queue", queue: queue.name })}>on the map</a></p>
       </header>
       {!queue.active && <p class="wrong">{queue.reason}: <Text text={queue.message} cluster={cluster} /></p>}
       <div class="bars">{quotas.slice(0, MANY).map(bar)}</div>
@@ -186,6 +188,9 @@ function OneQueue({ queue, cluster, ns }: { queue: Queue; cluster: Cluster; ns: 
     </article>
   );
 }
+
+/** What a queue or cohort used over time beyond its own, in thousandths of what its parent may use. */
+const overTime = (share: number | null | undefined): string => (share == null ? "" : ` · share over time ${Math.round(share)}`);
 
 /** What LocalQueues used over time, for their weight: the one with the lowest score is next. */
 function OverTime({ name, uses, cluster }: { name: string; uses: Use[]; cluster: Cluster }): JSX.Element {

@@ -1,13 +1,13 @@
 """`topogate doctor` finds queues that admit nothing, each with its reason and what mends it."""
 
 import pytest
-from support.queue_objects import cluster, local, quota, read
+from support.queue_objects import cluster, cohort, local, quota, read
 
 from cli.doctor.queues import findings
 
 
-def said(cluster_queues, local_queues=(), *, defaults=True):
-    reading = read(cluster_queues, local_queues, ())
+def said(cluster_queues, local_queues=(), *, cohorts=(), defaults=True):
+    reading = read(cluster_queues, local_queues, (), cohorts=cohorts)
     return [
         (str(one.weight), one.about, one.message, one.mend)
         for one in findings(reading.queues, {"tas"}, defaults=defaults)
@@ -78,6 +78,16 @@ def test_a_scope_that_the_settings_give_no_half_life_is_a_warning():
         "the admissionScope of the ClusterQueue has no effect: the setting fairUseHalfLifeSeconds is not set"
     )
     assert mend == "set fairUseHalfLifeSeconds in ConfigMap topogate-config, as 86400 (a day)"
+
+
+def test_a_scope_of_a_cohort_that_the_settings_give_no_half_life_is_a_warning_too():
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    org = cohort("org", "", admissionScope=scope)
+    found = said([cluster("gpu", cohortName="org")], [local("a", "gpu")], cohorts=[org])
+    assert [(weight, about) for weight, about, *_ in found] == [("warning", "Cohort org")]
+    assert found[0][2].endswith(
+        "the admissionScope of the Cohort has no effect: the setting fairUseHalfLifeSeconds is not set"
+    )
 
 
 def test_a_queue_called_default_is_told_where_the_api_server_puts_nothing_into_it():

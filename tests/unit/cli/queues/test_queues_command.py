@@ -312,6 +312,29 @@ def test_one_that_waits_because_its_local_queue_used_more_says_so():
     )
 
 
+def test_queues_of_a_cohort_that_goes_by_use_tell_their_shares_over_time():
+    """As of now a used 6 of the 8 that the cohort has, b nothing; both borrow 300 s from now what they hold."""
+    org = cohort("org", "", quota("tas", 8), **SCOPE)
+    queues = [
+        msgspec.structs.replace(cluster(name, quota("tas", 0), cohortName="org"), status=used(amount))
+        for name, amount in (("a", "6"), ("b", "0"))
+    ]
+    waits = workload("job-heavy", "a", pods=1)
+    reading = read(queues, [local("a", "a"), local("b", "b")], [waits], BY_USE, cohorts=[org])
+    found = report(reading)
+    assert [(one.name, one.over_time, one.consumed) for one in found.queues] == [
+        ("a", pytest.approx(6 * 0.5**0.5 * 125, abs=0.001), {GPU: "6"}),
+        ("b", 0.0, {}),
+    ]
+    lines = [" ".join(line.split()) for line in text(found)]
+    assert "ClusterQueue a cohort org BestEffortFIFO 1 waiting, 0 admitted over time 530.3" in lines
+    assert any("a (over time 530.3)" in line for line in lines)
+    told = queue_report.place(reading, reading.state, "team/job-heavy").history
+    assert told[0] == (
+        "ClusterQueue a has the share 530.3 for what it used over time in cohort org, where 1 other used less"
+    )
+
+
 def test_the_order_of_a_line_is_made_a_few_times_however_many_wait(monkeypatch):
     reading = shared(*(workload(f"job-{number}", "ab"[number % 2]) for number in range(40)), a="8", b="6")
     asked = []

@@ -4,6 +4,7 @@ import pytest
 from support.queue_factories import (
     GPU,
     keys,
+    make_cohort,
     make_queue,
     make_queues,
     make_state,
@@ -18,7 +19,7 @@ from engine.reservation_key import ReservationKey, Role, role_of
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
 from queueing.cycle.successors import remove_successor
-from queueing.model import Preemption, Reclaim, Rules, Within
+from queueing.model import Preemption, Reclaim, Rules, UseRules, Within
 from queueing.queues.entry import Phase
 from queueing.queues.held import Held
 from queueing.queues.leaving import QUIET
@@ -230,6 +231,25 @@ def test_who_comes_before_a_successor_is_not_stopped_by_it():
     assert keys(teams.decide(1.0)) == ["urgent"]
     teams.pod_gone(pods[1])
     assert keys(teams.decide(1.0)) == ["x0"], "large does not fit any more, so nothing is kept for it"
+
+
+@pytest.mark.parametrize("fair", [True, False])
+@pytest.mark.parametrize(("heavy", "admitted"), [("of-b", ["x0"]), ("of-a", [])])
+def test_in_a_tree_that_goes_by_use_a_successor_stops_those_whose_cohort_used_more(fair, heavy, admitted):
+    """By the children of org: by their queues, none of which is compared over time, large came later than x0."""
+    teams = Teams(rules=Rules(fair=fair, patience=1e9, use=UseRules(half_life=600.0)), preemption=Preemption())
+    queues = teams.queues
+    queues.set_cohort(make_cohort("org", 2 * RACK, by_use=True))
+    for name in "ab":
+        queues.set_cohort(make_cohort(f"of-{name}", 0, "org"))
+        queues.set_cluster_queue(make_queue(name, 0, cohort=f"of-{name}"))
+    queues.pass_time(teams.now + 1.0)
+    queues.quotas.over_time.restore_use((False, heavy), {GPU: 60.0}, teams.now + 1.0)
+    pods = teams.delete("g")
+    teams.decide(1.0)
+    assert list(queues.successors) == ["large"]
+    teams.pod_gone(pods[0])
+    assert keys(teams.decide(1.0)) == admitted
 
 
 def test_room_elsewhere_and_quota_that_it_does_not_need_are_not_kept():

@@ -210,7 +210,7 @@ class Contest:
         for name in self.names:
             cohort, lending = dice.choice(["root", *self.quotas.cohorts]), dice.choice([None, 2])
             self.quotas.set_queue(make_queue(name, dice.choice([0, 4, 8]), cohort=cohort, lending=lending))
-        self.tournament = Tournament(self.quotas.tree)
+        self.tournament = Tournament(self.quotas, fair=True)
 
     def enter(self, name, at):
         asks = {KEY: self.dice.randrange(1, 6)}

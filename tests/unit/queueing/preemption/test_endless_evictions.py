@@ -14,19 +14,26 @@ from support.queue_factories import HOST, RACK, make_cohort, make_queue, make_qu
 
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
-from queueing.model import Preemption, Reclaim, Rules, Within
+from queueing.model import Preemption, Reclaim, Rules, UseRules, Within
 
 TREES = int(os.environ.get("TOPOGATE_TREES", "300"))
 BATCH = 50
 
 
 class Closed:
-    """A random tree and a closed set of workloads; ``evictions``: (who takes, who goes), in order."""
+    """A random tree and a closed set of workloads; ``evictions``: (who takes, who goes), in order.
 
-    def __init__(self, seed):
+    ``by_use``: some of its cohorts go by use over time, and cycles lie so far apart that shares cross.
+    """
+
+    def __init__(self, seed, *, by_use=False):
         self.dice = dice = random.Random(f"endless {seed}")
+        # Of its own, so that the trees are the same with and without.
+        self.scopes = random.Random(f"scopes {seed}")
+        self.by_use, self.step = by_use, self.scopes.choice([1.0, 60.0, 600.0]) if by_use else 1.0
         fair = dice.random() < 0.4
-        self.queues = make_queues(*self.specs(), rules=Rules(fair=fair, patience=1e9, leaving=0.0))
+        use = UseRules(half_life=self.scopes.choice([300.0, 3000.0])) if by_use else None
+        self.queues = make_queues(*self.specs(), rules=Rules(fair=fair, patience=1e9, leaving=0.0, use=use))
         self.make_cohorts()
         # Sometimes room lacks as well as quota.
         self.state = make_state(dice.choice([1, 3, 4]), dice.choice([2, 4, 4]))
@@ -59,7 +66,7 @@ class Closed:
     def make_cohorts(self):
         """Four levels at most, and a root without limits."""
         dice, depth = self.dice, {"c0": 0}
-        self.queues.set_cohort(make_cohort("c0", dice.choice([0, 0, 8])))
+        self.queues.set_cohort(make_cohort("c0", dice.choice([0, 0, 8]), by_use=self.goes_by_use()))
         for name in self.cohorts[1:]:
             parent = dice.choice([one for one, level in depth.items() if level < 3])
             depth[name] = depth[parent] + 1
@@ -70,8 +77,12 @@ class Closed:
                 borrowing=dice.choice([None, None, 0, 4, 8]),
                 lending=dice.choice([None, None, 0, 4, 8]),
                 weight=dice.choice([0, 500, 1000, 1000, 3000]),
+                by_use=self.goes_by_use(),
             )
             self.queues.set_cohort(cohort)
+
+    def goes_by_use(self):
+        return self.by_use and self.scopes.random() < 0.6
 
     def submit(self):
         dice = self.dice
@@ -99,7 +110,7 @@ class Closed:
 
     def cycle(self):
         """One cycle; all its victims are gone and wait again. Whether it decided anything."""
-        self.now += 1.0
+        self.now += self.step
         made = cycle(self.state, self.queues, self.now)
         assert not made.failed
         for one in made.preempting:
@@ -111,31 +122,38 @@ class Closed:
 
     def run(self):
         """Cycles until nothing happens any more; the last evictions where that does not come."""
+        idle = 0
         for _ in range(40 * self.count):
-            if not self.cycle():
+            # Where nothing happens shares may still cross.
+            idle = 0 if self.cycle() else idle + 1
+            if idle > (20 if self.by_use else 0):
                 return []
             if len(self.evictions) > 8 * self.count:
                 break
         return self.evictions[-4 * self.count :]
 
 
+@pytest.mark.parametrize("by_use", [False, True])
 @pytest.mark.parametrize("first", range(0, TREES, BATCH))
-def test_nobody_evicts_each_other_for_ever(first):
+def test_nobody_evicts_each_other_for_ever(first, by_use):
     endless = {}
     for seed in range(first, min(first + BATCH, TREES)):
-        closed = Closed(seed)
+        closed = Closed(seed, by_use=by_use)
         if found := closed.run():
             endless[seed] = " ".join(f"{taker}>{victim}" for taker, victim in found[-12:])
     assert endless == {}
 
 
-def test_there_are_evictions_by_every_rule():
+@pytest.mark.parametrize("by_use", [False, True])
+def test_there_are_evictions_by_every_rule(by_use):
     """Else the test above shows nothing."""
-    found = Counter()
+    found, different = Counter(), 0
     for seed in range(100):
-        closed = Closed(seed)
+        closed = Closed(seed, by_use=by_use)
         closed.run()
         found.update(closed.reasons)
+        different += bool(closed.queues.quotas.over_time.scopes and closed.evictions)
+    assert different > 20 if by_use else different == 0
     for reason in (Reason.IN_CLUSTER_QUEUE, Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING):
         assert found[reason] > 3, found
 
