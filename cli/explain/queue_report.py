@@ -66,7 +66,8 @@ class QueuePlace(msgspec.Struct, frozen=True):
     """A job in its queue. ``position``: 1 is next; None where it waits in no line. ``waiting``: how many do.
 
     ``options``: what it wants of each flavor, while it waits. ``holds``: what it holds, by ``flavor/resource``.
-    ``history``: what was done to it: evicted, preempted, put off.
+    ``history``: what was done to it: evicted, preempted, put off. ``rivals``: sentences that name jobs or LocalQueues
+    of others.
     """
 
     local_queue: str
@@ -80,6 +81,7 @@ class QueuePlace(msgspec.Struct, frozen=True):
     holds: Mapping[str, str] = {}
     victims: tuple[VictimLine, ...] = ()
     history: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
 
 
 def place(
@@ -107,6 +109,7 @@ def place(
         else:
             options = tuple(map(_option, found))
     amounts = grant.amounts.items() if grant is not None else ()
+    behind = tuple(_behind(reading, key, title or reading.queues.title_of(key)))
     return QueuePlace(
         local_queue=spec.queue_name,
         cluster_queue=name,
@@ -121,8 +124,9 @@ def place(
         history=(
             *_history(reading, key),
             *_over_time(reading, key),
-            *_claim(reading, key, options, title or reading.queues.title_of(key)),
+            *(() if behind else _claim(reading, key, options)),
         ),
+        rivals=(*_before(reading, key), *behind),
     )
 
 
@@ -188,16 +192,21 @@ def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
     score, part = reading.queues.use.score_of(entry.workload.part), entry.workload.part
     used = "has weight 0, so it comes last" if isinf(score) else f"has the score {score:.1f} for what it used over time"
     yield f"LocalQueue {part} {used}"
+
+
+def _before(reading: QueueReading, key: str) -> Iterator[str]:
+    """Whose LocalQueue used less, where that is why it waits."""
+    entry = reading.queues.entries.get(key)
+    # One that has waited for long comes before all that have not, whatever their LocalQueues used.
+    if entry is None or entry.group is None or key in entry.group.line.late:
+        return
     if lighter := behind_lighter(reading, key, next(iter(reading.queues.waiting(entry.queue)), key)):
         yield f"It waits {lighter}"
 
 
-def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
-    """Whether room or quota is kept for it: those behind it say so, or it has waited long enough for that.
-
-    Nothing is kept for one that can never be admitted.
-    """
-    entry, rules = reading.queues.entries.get(key), reading.queues.rules
+def _behind(reading: QueueReading, key: str, title: str) -> Iterator[str]:
+    """Who says that what it needs is kept for it."""
+    entry = reading.queues.entries.get(key)
     if entry is None or entry.grant is not None:
         return
     # Conditions name who has the room as text; the delimiters keep "Job a/b" from matching "Job a/b-2".
@@ -209,6 +218,15 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
     ]
     if behind:
         yield f"What it needs is kept for it; behind it wait {some(sorted(behind), NAMED)}"
+
+
+def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...]) -> Iterator[str]:
+    """Whether room or quota is kept for it though nobody behind it says so: once it has waited long enough for that.
+
+    Nothing is kept for one that can never be admitted.
+    """
+    entry, rules = reading.queues.entries.get(key), reading.queues.rules
+    if entry is None or entry.grant is not None:
         return
     # Quota that is too small for ever keeps nothing back.
     possible = any(not any(line.never for line in option.quotas) for option in options)
@@ -246,7 +264,7 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
         yield Text(f"Quota: it holds {held}")
     if found.no_option:
         yield Text(f"No flavor of the queue can be given: {found.no_option}", "yellow")
-    for line in found.history:
+    for line in (*found.history, *found.rivals):
         yield Text(line)
     if found.options:
         yield Text("")

@@ -120,6 +120,17 @@ def test_the_page_tells_them_no_lender_above_the_cohort_that_their_queue_names()
     assert told(queues=True) == ["org", "research", ""]
 
 
+def test_the_page_tells_sentences_that_name_others_to_those_alone_who_may_see_all():
+    def told(sight):
+        place = {"cohort": "", "options": [], "victims": [], "history": ["own"], "rivals": ["It waits behind x/y"]}
+        found = _unnamed({"queue": place}, sight)["queue"]
+        assert "rivals" not in found
+        return found["history"]
+
+    assert told(Sight(namespaces=None)) == ["own", "It waits behind x/y"]
+    assert told(Sight(namespaces=frozenset({"team"}), queues=True)) == ["own"]
+
+
 def test_of_one_queue_the_cohorts_above_it_are_shown_and_no_others():
     assert [one.name for one in report(made(), None, "vision").cohorts] == ["org", "research"]
     assert [one.name for one in report(made(), "other").cohorts] == ["flat"]
