@@ -42,7 +42,7 @@ class AdmissionFairSharingStatus(ApiModel):
     """What the queue used over time."""
 
     consumed_resources: Annotated[Counts, Field(max_length=256)]
-    """What its workloads used of each resource, over all flavors. Use that lies one `fairUseHalfLifeSeconds` back
+    """What its workloads used of each resource, over all flavors. What was used one `fairUseHalfLifeSeconds` ago
     counts half."""
     last_update: datetime
     """The time at which this was so. What was used since then follows from what is held."""
