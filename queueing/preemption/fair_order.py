@@ -17,6 +17,8 @@ from queueing.model import Quantities, Share
 from queueing.preemption.cohort_reach import nodes_between
 from queueing.queues.cohort_tree import CohortTree, TreeNode
 
+_NOTHING: Quantities = {}
+
 
 class FairComparison:
     """Of a queue that wants ``amounts`` with the queues that it would take from, as things are when it is asked."""
@@ -38,13 +40,11 @@ class FairComparison:
         mine, theirs = self._sides_of(queue)
         return self._share_with(mine) <= self._share_without(queue, theirs, given)
 
-    def share_now(self, node: TreeNode) -> Share:
-        """The share of any node, with what the preemptor asks for where that is below it."""
-        return (
-            self._share_with(node)
-            if node is self.taker or node in self.taker.path
-            else self.tree.share_of(node, {}, {})
-        )
+    def shares_now(self) -> Callable[[TreeNode], Share]:
+        """The share of any node as things are now, with what the preemptor asks for where that is below it."""
+        # Once for all nodes: walking up from the preemptor for each costs the square of the depth of the tree.
+        handed = self.tree.handed_along(self.taker, self.amounts)
+        return lambda node: self.tree.share_of(node, handed.get(id(node), _NOTHING), {})
 
     def _share_with(self, node: TreeNode) -> Share:
         return self.tree.share_of(node, self.tree.handed_up_to(self.taker, node, self.amounts), {})
@@ -91,10 +91,11 @@ class FairOrder:
         node, left = self.comparison.taker.root, self._left
         if not left[id(node)]:
             return None
+        share_of = self.comparison.shares_now()
         while not node.is_queue:
             children = (child for child in node.children.values() if left[id(child)])
             # By name last, as equal ones come in the order in which they were made otherwise.
-            node = max(children, key=lambda child: (self.comparison.share_now(child), not child.is_queue, child.name))
+            node = max(children, key=lambda child: (share_of(child), not child.is_queue, child.name))
         return node.name
 
     def _pop(self, queue: str) -> HolderKey:
