@@ -310,7 +310,7 @@ def _level_request(policy: Policy, level: str, field: str) -> ParsedRequest:
     if level == AUTO and policy is Policy.REQUIRED:
         raise _invalid(field, level, f'"{AUTO}" goes with prefer-topology only; name a level')
     if not is_label_key(level):
-        listed = "as `kubectl get resourceflavors -o wide` lists them"
+        listed = "as `kubectl get resourceflavors.topogate.dev -o wide` lists them"
         raise _invalid(field, level, f"expected the node label key of one topology level, or its name, {listed}")
     return ParsedRequest(policy, level, field)
 

@@ -197,8 +197,8 @@ class Settings(BaseModel):
     fair_sharing: bool = False
     """Queues of a cohort take turns, and are preempted, according to their dominant resource share."""
     fair_use_half_life_seconds: HalfLife | None = None
-    """LocalQueues of a ClusterQueue with an admissionScope take turns by what they used. Use that lies this long back
-    counts half. If absent, such a scope has no effect."""
+    """LocalQueues of a ClusterQueue with an admissionScope take turns by what they used. What was used this long
+    ago counts half. If absent, such a scope has no effect."""
     fair_use_sampling_seconds: HalfLife | None = None
     """How often use is counted, as in Kueue. If absent, every change counts from the moment at which it happens."""
     fair_use_resource_weights: ResourceWeights = {}

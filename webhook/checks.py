@@ -101,7 +101,7 @@ def check_has_queue(asks: bool, queue: str | None, keys: Keys) -> Iterator[Probl
         yield Problem(
             FORBIDDEN,
             f"{queue_path(keys)}: Required value: this cluster places nothing without a queue (setting requireQueue): "
-            "add this label with the name of a LocalQueue of your namespace (kubectl get localqueues)",
+            "add this label with the name of a LocalQueue of your namespace (kubectl get localqueues.topogate.dev)",
         )
 
 

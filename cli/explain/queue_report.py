@@ -21,7 +21,6 @@ from kube.workloads import WholeWorkload
 from queueing.explain import OptionFit, explain
 from queueing.messages import name_domains, safe_until_when
 from queueing.queues.entry import Phase
-from queueing.queues.quota import Quotas
 from ungater.model.life import ON_HOLD
 from ungater.model.workload_status import BOOST
 from ungater.reconcile.boosts import read_boost
@@ -71,6 +70,7 @@ class QueuePlace(msgspec.Struct, frozen=True):
 
     ``options``: what it wants of each flavor, while it waits. ``holds``: what it holds, by ``flavor/resource``.
     ``history``: what was done to it: evicted, preempted, put off; and until when others may not have it evicted.
+    ``rivals``: sentences that name jobs or LocalQueues of others. ``tree``: sentences that name the cohorts above.
     """
 
     local_queue: str
@@ -85,6 +85,8 @@ class QueuePlace(msgspec.Struct, frozen=True):
     holds: Mapping[str, str] = {}
     victims: tuple[VictimLine, ...] = ()
     history: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
+    tree: tuple[str, ...] = ()
 
 
 def place(
@@ -112,6 +114,7 @@ def place(
         else:
             options = tuple(map(_option, found))
     amounts = grant.amounts.items() if grant is not None else ()
+    behind = tuple(_behind(reading, key, title or reading.queues.title_of(key)))
     return QueuePlace(
         local_queue=spec.queue_name,
         cluster_queue=name,
@@ -126,10 +129,12 @@ def place(
         victims=tuple(_victims(reading, key)),
         history=(
             *_history(reading, key),
-            *_run_time(reading, key),
+            *_run_time(reading, key, named=False),
             *_over_time(reading, key),
-            *_claim(reading, key, options, title or reading.queues.title_of(key)),
+            *(() if behind else _claim(reading, key, options)),
         ),
+        rivals=(*_before(reading, key), *behind),
+        tree=(*_run_time(reading, key, named=True), *_over_time_in_cohorts(reading, key)),
     )
 
 
@@ -195,10 +200,13 @@ def _boost(workload: WholeWorkload) -> Iterator[str]:
         )
 
 
-def _run_time(reading: QueueReading, key: str) -> Iterator[str]:
-    """Until when one that runs is safe from whom."""
-    entry = reading.queues.entries.get(key)
-    if entry is not None and entry.phase is Phase.ADMITTED and entry.queue in reading.queues.quotas.queues:
+def _run_time(reading: QueueReading, key: str, *, named: bool) -> Iterator[str]:
+    """Until when one that runs is safe from whom; ``named``: only where that may name a cohort, else only where not."""
+    entry, queues = reading.queues.entries.get(key), reading.queues
+    if entry is None or entry.phase is not Phase.ADMITTED or entry.queue not in queues.quotas.queues:
+        return
+    # Its own queue, and all others together, have no name in it.
+    if named is (len(queues.run_times.minimums_of(entry.queue)) > 2):
         said = safe_until_when(reading.queues, entry)
         if said:
             yield f"{said[:1].upper()}{said[1:]}"
@@ -209,7 +217,6 @@ def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
     entry = reading.queues.entries.get(key)
     if entry is None or entry.group is None:
         return
-    yield from _over_time_in_cohorts(reading.queues.quotas, entry.queue)
     if not goes_by_use(reading, entry.queue):
         return
     if key in entry.group.line.late:
@@ -220,13 +227,24 @@ def _over_time(reading: QueueReading, key: str) -> Iterator[str]:
     score, part = reading.queues.use.score_of(entry.workload.part), entry.workload.part
     used = "has weight 0, so it comes last" if isinf(score) else f"has the score {score:.1f} for what it used over time"
     yield f"LocalQueue {part} {used}"
+
+
+def _before(reading: QueueReading, key: str) -> Iterator[str]:
+    """Whose LocalQueue used less, where that is why it waits."""
+    entry = reading.queues.entries.get(key)
+    # One that has waited for long comes before all that have not, whatever their LocalQueues used.
+    if entry is None or entry.group is None or key in entry.group.line.late:
+        return
     if lighter := behind_lighter(reading, key, next(iter(reading.queues.waiting(entry.queue)), key)):
         yield f"It waits {lighter}"
 
 
-def _over_time_in_cohorts(quotas: Quotas, queue: str) -> Iterator[str]:
+def _over_time_in_cohorts(reading: QueueReading, key: str) -> Iterator[str]:
     """What its ClusterQueue and the cohorts above that used over time beside others, where that decides on its turn."""
-    node = quotas.tree.queues[queue]
+    entry, quotas = reading.queues.entries.get(key), reading.queues.quotas
+    if entry is None or entry.group is None:
+        return
+    node = quotas.tree.queues[entry.queue]
     for one in (node, *node.path):
         if one.parent is None or not one.parent.by_use:
             continue
@@ -237,12 +255,9 @@ def _over_time_in_cohorts(quotas: Quotas, queue: str) -> Iterator[str]:
         yield f"{kind} {one.name} {used} in cohort {one.parent.name}, where {counted(lighter, 'other')} used less"
 
 
-def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
-    """Whether room or quota is kept for it: those behind it say so, or it has waited long enough for that.
-
-    Nothing is kept for one that can never be admitted.
-    """
-    entry, rules = reading.queues.entries.get(key), reading.queues.rules
+def _behind(reading: QueueReading, key: str, title: str) -> Iterator[str]:
+    """Who says that what it needs is kept for it."""
+    entry = reading.queues.entries.get(key)
     if entry is None or entry.grant is not None:
         return
     # Conditions name who has the room as text; the delimiters keep "Job a/b" from matching "Job a/b-2".
@@ -254,6 +269,15 @@ def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...], ti
     ]
     if behind:
         yield f"What it needs is kept for it; behind it wait {some(sorted(behind), NAMED)}"
+
+
+def _claim(reading: QueueReading, key: str, options: tuple[QuotaOption, ...]) -> Iterator[str]:
+    """Whether room or quota is kept for it though nobody behind it says so: once it has waited long enough for that.
+
+    Nothing is kept for one that can never be admitted.
+    """
+    entry, rules = reading.queues.entries.get(key), reading.queues.rules
+    if entry is None or entry.grant is not None:
         return
     # Quota that is too small for ever keeps nothing back.
     possible = any(not any(line.never for line in option.quotas) for option in options)
@@ -291,7 +315,7 @@ def render(found: QueuePlace) -> Iterator[RenderableType]:
         yield Text(f"Quota: it holds {held}")
     if found.no_option:
         yield Text(f"No flavor of the queue can be given: {found.no_option}", "yellow")
-    for line in found.history:
+    for line in (*found.history, *found.tree, *found.rivals):
         yield Text(line)
     if found.options:
         yield Text("")

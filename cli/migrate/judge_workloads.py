@@ -73,6 +73,8 @@ _ELSEWHERE: Final = ("multikueue", "provreq.")
 
 def judge_workload(found: FoundObject) -> list[Row]:
     """The row of a job, pod or owner, and one for each key of Kueue on it or its templates."""
+    if not isinstance(version := found.body.get("apiVersion"), str) or not version:
+        return [make_row(found, "", _OF_NOBODY)]
     said = [(leaf.field, judge_key(leaf)) for leaf in list_leaves(found.body) if is_key(leaf)]
     metadata = found.body.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
@@ -95,6 +97,9 @@ _UNQUEUED: Final[Mapping[str, FieldVerdict]] = {
         "submit its JobSet or PyTorchJob instead, or leave the queue out",
     )
 }
+_OF_NOBODY: Final = refused(
+    "without a text as its apiVersion it is of nobody, and might be Kueue's", f"set apiVersion, as {GROUP}/v1beta2"
+)
 _SUSPENDED: Final = refused(
     "it is not suspended in a queue here, and nobody resumes it: its pods wait behind the gate", "remove the field"
 )

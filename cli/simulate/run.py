@@ -41,7 +41,7 @@ Recorded = Annotated[
         "-f",
         "--cluster",
         metavar="FILE",
-        help="A recorded cluster: kubectl get nodes,pods,resourceflavors,... -o yaml, or topogate snapshot; repeat"
+        help="A recorded cluster: kubectl get nodes,pods,resourceflavors.topogate.dev,... -o yaml, or snapshot; repeat"
         " for more, - is stdin. Without it a cluster is generated.",
     ),
 ]

@@ -35,8 +35,6 @@ MOST_PODS: Final = 20_000  # that a manifest may make
 MOST_EVENTS: Final = 50_000  # of YAML: a key, a value, and the beginning and end of a list or an object are one each
 PREFIX: Final = "topogate-question-"
 OTHERS: Final = "somebody else's"
-NAMES_OTHERS: Final = ("behind it wait", "which used less")  # in what `explain` says of a queue
-NAMES_COHORTS: Final = "queues of cohort"  # in the same, of how long it is safe
 UNTOLD: Final = "the details may name what is in namespaces that you may not see"
 _COUNTS: Final = {
     name: re.compile(rf"\b{name}[\"']?\s*:\s*[\"']?(\d{{1,9}})") for name in ("replicas", "size", "parallelism")
@@ -252,13 +250,13 @@ def _unnamed(made: Json, sight: Sight) -> Json:
     for option in place["options"] if place is not None and not sight.queues else ():
         # The tree above the cohort that the queue names is for those who may look at queues.
         option["lender"] = option["lender"] if option["lender"] == place["cohort"] else ""
-    if place is not None and not sight.queues:
-        place["history"] = [one for one in place["history"] if NAMES_COHORTS not in one]
+    if place is not None and (tree := place.pop("tree", ())) and sight.queues:
+        place["history"] = [*place["history"], *tree]
+    if place is not None and (rivals := place.pop("rivals", ())) and sight.namespaces is None:
+        place["history"] = [*place["history"], *rivals]
     if place is not None and sight.namespaces is not None:
         place["victims"] = [
             one if sight.may_name(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)
             for one in place["victims"]
         ]
-        # These sentences name jobs and LocalQueues of others.
-        place["history"] = [one for one in place["history"] if not any(text in one for text in NAMES_OTHERS)]
     return made

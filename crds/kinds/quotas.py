@@ -153,7 +153,7 @@ class AdmissionFairSharingStatus(ApiModel):
 
     consumed_resources: Annotated[Counts, Field(max_length=256)]
     """What was used of each resource, over all flavors: by the workloads of a LocalQueue, or by a ClusterQueue or
-    Cohort beyond its own quota. Use that lies one `fairUseHalfLifeSeconds` back counts half."""
+    Cohort beyond its own quota. What was used one `fairUseHalfLifeSeconds` ago counts half."""
     last_update: datetime
     """The time at which this was so. What was used since then follows from what is held."""
 

@@ -62,6 +62,8 @@ def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | No
         entry.workload, key=ReservationKey.for_growth(key), pod_sets=pod_sets, at_least={}
     )
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
+    # Until it has victims: whoever is admitted later may be one, and frees nothing that would have it tried again.
+    queues.victimless.add(key)
     # Quota that a claim keeps, and room that comes free by itself, come before evictions: victims would go in vain.
     if (
         barring_claim(queues, more, option) is not None
@@ -74,10 +76,8 @@ def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | No
         if queues.run_times.await_end(more.queue) is not None:
             text = f"{entry.refusal.message}; {messages.safe_yet(queues)}"
             entry.record_refusal(msgspec.structs.replace(entry.refusal, message=text))
-        # An admission that is being stored is no candidate yet; `Queues.stored` has this growth looked at again.
-        if queues.fresh:
-            queues.victimless.add(key)  # once they are stored they may be victims
         return None
+    queues.victimless.discard(key)
     made = PromisedRoom(state, queues, more, option).cheaper(made)
     counts = {pod_set.name: pod_set.count for pod_set in pod_sets}
     asks = {name: ask for name, ask in asks_of(entry.workload).items() if name in counts}

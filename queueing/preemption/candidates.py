@@ -323,7 +323,7 @@ class Candidates(msgspec.Struct, dict=True):
         """The shares of the nodes from the root down to a queue, negated; with what is asked for on its own way."""
         node, compared = self.queues.quotas.tree.queues[queue], self.comparison
         nodes = (*reversed(node.path[:-1]), node)
-        shares = [(not infinite, -ratio) for infinite, ratio in map(compared.share_now, nodes)]
+        shares = [(not infinite, -ratio) for infinite, ratio in map(compared.shares_now(), nodes)]
         # Its own queue loses somebody only where nobody else does.
         return tuple(shares[:-1]) + ((_LEAST,) if queue == self.entry.queue else (shares[-1],))
 

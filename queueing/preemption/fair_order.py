@@ -22,6 +22,8 @@ from queueing.preemption.cohort_reach import nodes_between
 from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.quota import Quotas
 
+_NOTHING: Quantities = {}
+
 
 class FairComparison:
     """Of a queue that wants ``amounts`` with the queues that it would take from, as things are when it is asked."""
@@ -46,11 +48,11 @@ class FairComparison:
         mine, theirs = self._sides_of(queue)
         return self._share_with(mine) <= self._share_without(queue, theirs, given)
 
-    def share_now(self, node: TreeNode) -> Share:
-        """By what any node is compared with others of its cohort, with what the preemptor asks for if that is below."""
-        below = node is self.taker or node in self.taker.path
-        more = self.tree.handed_up_to(self.taker, node, self.amounts) if below else {}
-        return self.quotas.share_beside(node, more, fair=self.fair)
+    def shares_now(self) -> Callable[[TreeNode], Share]:
+        """By what any node is compared with others of its cohort now, with what is asked for where that is below it."""
+        # Once for all nodes: walking up from the preemptor for each costs the square of the depth of the tree.
+        handed = self.tree.handed_along(self.taker, self.amounts)
+        return lambda node: self.quotas.share_beside(node, handed.get(id(node), _NOTHING), fair=self.fair)
 
     def _has_used_more(self, mine: TreeNode, theirs: TreeNode) -> bool:
         """Whether the preemptor's side used more over time, where that counts; then it is looked at again later."""
@@ -107,10 +109,11 @@ class FairOrder:
         node, left = self.comparison.taker.root, self._left
         if not left[id(node)]:
             return None
+        share_of = self.comparison.shares_now()
         while not node.is_queue:
             children = (child for child in node.children.values() if left[id(child)])
             # By name last, as equal ones come in the order in which they were made otherwise.
-            node = max(children, key=lambda child: (self.comparison.share_now(child), not child.is_queue, child.name))
+            node = max(children, key=lambda child: (share_of(child), not child.is_queue, child.name))
         return node.name
 
     def _pop(self, queue: str) -> HolderKey:

@@ -427,6 +427,18 @@ class CohortTree:
             found[key] = change
         return found
 
+    def handed_along(self, below: TreeNode, more: Quantities) -> dict[int, Quantities]:
+        """`handed_up_to` for a node and all cohorts above it, each by its ``id``, in one walk to the root."""
+        found = {id(below): dict(more)}
+        at, change = below, dict(more)
+        while at.parent is not None:
+            for key, amount in change.items():
+                own, used = at.local.get(key, 0), at.usage.get(key, 0)
+                change[key] = max(0, used + amount - own) - max(0, used - own)
+            at = at.parent
+            found[id(at)] = dict(change)
+        return found
+
     def share_of(self, node: TreeNode, more: Quantities, less: Quantities) -> Share:
         """The share of a queue or cohort (`queueing.model.Share`); nothing at the top of a tree.
 

@@ -75,7 +75,7 @@ class Queues:
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
         self.leaving = Leaving(self.rules.leaving, self.quotas, self.entries, self.holders.evicting, self.growing)
         self.growers: Rotation[str] = Rotation()  # those of them who have not had their turn
-        self.victimless: set[str] = set()  # who grows, and found no victims while some admissions were being stored
+        self.victimless: set[str] = set()  # those that grow, and found no victims
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
         self.aged: dict[BackfillLine, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
         self.drains: set[str] = set()
@@ -293,11 +293,22 @@ class Queues:
         self.storing.discard(key)
         self.fresh.discard(key)
         # Asked before the events are moved, which empties them.
-        helped = self.pending.awaited(("placed",)) or bool(self.victimless)
+        self.victimless &= self.growing.keys()
+        woken = [one for one in self.victimless if self._may_make_room(key, one)]
+        helped = self.pending.awaited(("placed",)) or bool(woken)
         self.pending.move_events_to_active([("placed",)])
-        self.growing.update({one: (self.growing[one][0], ()) for one in self.victimless & self.growing.keys()})
-        self.victimless.clear()
+        self.growing.update({one: (self.growing[one][0], ()) for one in woken})
+        self.victimless.difference_update(woken)
         return helped
+
+    def _may_make_room(self, victim: str, taker: str) -> bool:
+        """Whether the rules of the queues let one be evicted for another at all; how much that frees is not asked."""
+        one, other = self.entries.get(victim), self.entries.get(taker)
+        if one is None or other is None or one is other or one.grant is None:
+            return False
+        if one.queue == other.queue:
+            return one.workload.priority <= other.workload.priority
+        return self.quotas.pool(one.queue) == self.quotas.pool(other.queue)
 
     def spare_until(self, key: HolderKey, until: float) -> None:
         """A holder is nobody's victim before ``until``."""

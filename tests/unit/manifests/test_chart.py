@@ -270,3 +270,28 @@ def test_the_hint_of_the_default_queue_has_the_rules_of_the_queue(monkeypatch, t
         changed.write_text(source.replace(gone, ""), encoding="utf-8")
         with pytest.raises(chart.ChartError, match=r"^policy\.yaml: expected"):
             generate.hint_text()
+
+
+# What a part of a whole is counted by: each workload, device or second is in one series of its panel.
+ADD_UP = {
+    *("topogate_cluster_queue_used", "topogate_cluster_queue_workloads"),
+    *("topogate_local_queue_used", "topogate_local_queue_workloads", "topogate_local_queue_resource_seconds_total"),
+    *("topogate_pending_workloads", "topogate_flavor_free", "topogate_flavor_nodes"),
+}
+ABOUT = {"topogate_cluster_queue_info"}  # joined for its labels
+
+
+def test_series_are_stacked_only_where_they_add_up():
+    """The height of a stack of shares, limits or quantiles means nothing."""
+    stacked = 0
+    for path in MONITORING.glob("dashboards/*.json"):
+        for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
+            custom = panel.get("fieldConfig", {}).get("defaults", {}).get("custom", {})
+            if custom.get("stacking", {}).get("mode", "none") == "none":
+                continue
+            stacked += 1
+            (expression,) = [target["expr"] for target in panel["targets"]]
+            assert "histogram_quantile" not in expression, panel["title"]
+            assert panel["fieldConfig"]["defaults"]["unit"] != "percentunit", panel["title"]
+            assert set(re.findall(r"topogate_\w+", expression)) - ABOUT <= ADD_UP, panel["title"]
+    assert stacked == 8

@@ -1,9 +1,12 @@
 """Keys of Kueue on jobs, pods and owners, which stay as they are."""
 
 import pytest
+import yaml
 from support.migrating import migrated
 
 from cli.migrate.judge_workloads import TOLD
+from cli.migrate.migration import migrate_objects
+from cli.migrate.source_objects import read_files
 from crds.owner_templates import OWNERS
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "q"}
@@ -88,3 +91,14 @@ def test_nobody_resumes_an_owner_that_kueue_would(spec):
 
 def test_odd_metadata_is_passed_over():
     assert judged({"apiVersion": "v1", "kind": "Pod", "metadata": [1], "spec": {"labels": "x"}})[0] == ("", "left")
+
+
+@pytest.mark.parametrize("version", [{}, {"apiVersion": ""}, {"apiVersion": None}, {"apiVersion": 7}])
+def test_an_object_that_does_not_say_whose_it_is_is_refused(version, tmp_path):
+    """It may be a queue of Kueue's whose first line was lost, and nothing is left out without a word."""
+    for kind in ("ClusterQueue", "Service"):
+        body = {**version, "kind": kind, "metadata": {"name": "q"}}
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump(body))
+        report = migrate_objects(read_files([str(tmp_path / "a.yaml")]))
+        assert [(row.outcome, row.name) for row in report.rows] == [("refused", "q")]
+        assert report.has_refusals(), "the exit status is 3"

@@ -132,13 +132,19 @@ def test_the_page_tells_them_of_minimum_run_times_without_the_cohorts_above():
     ]
     tenant = Sight(namespaces=frozenset({"team"}))
     assert _queue(view, tenant)["minimum_run_time"] == [{"cohort": "", "seconds": 30.0, "source": ""}]
-    told = ["it is safe for queues of cohort org", "it is safe for its own queue"]
 
-    def history(**sees):
-        place = {"cohort": "research", "options": [], "victims": [], "history": told}
-        return _unnamed({"queue": place}, Sight(namespaces=frozenset({"team"}), **sees))["queue"]["history"]
 
-    assert (history(), history(queues=True)) == (told[1:], told)
+def test_the_page_tells_sentences_that_name_others_to_those_alone_who_may_see_them():
+    def told(sight):
+        named = {"rivals": ["It waits behind x/y"], "tree": ["in cohort org"]}
+        place = {"cohort": "", "options": [], "victims": [], "history": ["own"], **named}
+        found = _unnamed({"queue": place}, sight)["queue"]
+        assert not {"rivals", "tree"} & found.keys()
+        return found["history"]
+
+    assert told(Sight(namespaces=None, queues=True)) == ["own", "in cohort org", "It waits behind x/y"]
+    assert told(Sight(namespaces=frozenset({"team"}), queues=True)) == ["own", "in cohort org"]
+    assert told(Sight(namespaces=frozenset({"team"}))) == ["own"]
 
 
 def test_of_one_queue_the_cohorts_above_it_are_shown_and_no_others():

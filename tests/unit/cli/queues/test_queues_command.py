@@ -305,11 +305,9 @@ def test_one_that_waits_because_its_local_queue_used_more_says_so():
     assert [one.job for one in view.waiting] == ["job/light", "job/heavy"]
     assert view.waiting[1].short.endswith("; behind team/a, which used less (3.0 against 4.3)")
     assert "used less" not in view.waiting[0].short
-    told = queue_report.place(reading, reading.state, "team/job-heavy").history
-    assert told[:2] == (
-        "LocalQueue team/b has the score 4.3 for what it used over time",
-        "It waits behind team/a, which used less (3.0 against 4.3)",
-    )
+    told = queue_report.place(reading, reading.state, "team/job-heavy")
+    assert told.history[0] == "LocalQueue team/b has the score 4.3 for what it used over time"
+    assert told.rivals == ("It waits behind team/a, which used less (3.0 against 4.3)",)
 
 
 def test_queues_of_a_cohort_that_goes_by_use_tell_their_shares_over_time():

@@ -11,6 +11,7 @@ from support.queue_factories import (
     make_queues,
     make_state,
     make_workload,
+    run,
     submit,
 )
 
@@ -234,3 +235,28 @@ def test_one_that_grows_in_a_queue_that_was_deleted_stops_nobody_else():
     assert not found.failed
     assert keys(found) == ["waits"]
     assert [one.key for one in found.resized] == ["grows"]
+
+
+@pytest.mark.parametrize(
+    ("priority", "queue", "woken"),
+    [(0, "q", True), (3, "q", True), (9, "q", False), (0, "b", True), (9, "b", True), (0, "apart", False)],
+)
+def test_one_that_found_no_victims_is_looked_at_again_once_somebody_is_admitted_who_may_be_one(priority, queue, woken):
+    """An admission frees nothing, so nothing else would have its growth tried again."""
+    state, mine = make_state(1, 4), Preemption(within=Within.LOWER, reclaim=Reclaim.LOWER)
+    queues = make_queues(
+        make_queue("q", 32, cohort="c", preemption=mine), make_queue("b", 8, cohort="c"), make_queue("apart", 8)
+    )
+    submit(queues, make_workload("grows", priority=5), make_workload("blocks", count=2, priority=9))
+    run(state, queues)
+    for key in ("grows", "blocks"):
+        queues.stored(key)
+    queues.wish("grows", {"main": 3})
+    assert not cycle(state, queues, 2.0).preempting
+    assert elastic.eager(queues) == []
+    submit(queues, make_workload("later", queue, priority=priority))
+    (found,) = cycle(state, queues, 3.0).admitted
+    queues.stores(found.key)
+    assert elastic.eager(queues) == []
+    assert queues.stored(found.key) is woken
+    assert elastic.eager(queues) == (["grows"] if woken else [])

@@ -18,6 +18,7 @@ from support.queue_factories import (
 from engine.reasons import Reason
 from queueing.model import Preemption, Reclaim, Rules, Within
 from queueing.preemption.cohort_reach import find_advantage, overuses, owed_cohort
+from queueing.queues.cohort_tree import CohortTree
 
 KEY = ("tas", GPU)
 RECLAIM = Preemption(reclaim=Reclaim.ANY)
@@ -264,3 +265,58 @@ def test_own_cohort_counts_with_what_is_asked_for():
     fill(state, queues, {"beside": 12, "far": 12}, size=4, priority={})
     # With the 4 that mine wants team has 16 of 24 and far 12: it takes from its own side.
     assert asks(state, queues, 4, "mine") == {"beside-2": Reason.FAIR_SHARING}
+
+
+def test_a_fair_search_costs_a_tree_of_a_thousand_levels_no_more_than_its_depth(monkeypatch):
+    """Every step of the way down asked for the whole way up: 0.14 s in a tree of 1,000 levels."""
+
+    def steps(depth):
+        queues = make_queues(
+            make_queue("a", 8, cohort=f"c{depth}", preemption=RECLAIM),
+            make_queue("b", 8, cohort=f"c{depth}"),
+            make_queue("lends", 16, cohort="c0"),
+            rules=FAIR,
+        )
+        queues.set_cohort(make_cohort("c0", 0))
+        for level in range(1, depth + 1):
+            queues.set_cohort(make_cohort(f"c{level}", 0, f"c{level - 1}"))
+        state = make_state(1, 8)
+        submit(queues, *(make_workload(f"b-{at}", "b", level=None, created=float(at)) for at in range(4)))
+        run(state, queues)
+        for at in range(4):
+            queues.stored(f"b-{at}")
+        submit(queues, make_workload("waits", "a", level=None, created=9.0))
+        walked = 0
+        handed_up_to, handed_along = CohortTree.handed_up_to, CohortTree.handed_along
+
+        def up_to(tree, below, node, more):
+            nonlocal walked
+            walked += 1 + ([below, *below.path].index(node) if node in below.path else 0)
+            return handed_up_to(tree, below, node, more)
+
+        def along(tree, below, more):
+            nonlocal walked
+            walked += 1 + len(below.path)
+            return handed_along(tree, below, more)
+
+        monkeypatch.setattr(CohortTree, "handed_up_to", up_to)
+        monkeypatch.setattr(CohortTree, "handed_along", along)
+        (found,) = run(state, queues).preempting
+        monkeypatch.undo()
+        assert (found.key, [victim.key for victim in found.victims]) == ("waits", ["b-3"])
+        return walked
+
+    few, many = steps(50), steps(200)
+    assert few > 50
+    assert many < 5 * few
+
+
+@pytest.mark.parametrize("asked", [1, 5, 9, 30])
+def test_what_is_handed_up_a_path_is_the_same_in_one_walk(asked):
+    _, queues = example({"vision": 12, "speech": 8, "ads": 20})
+    tree = queues.quotas.tree
+    for node in tree.queues.values():
+        for amount in (asked, -asked):
+            found = tree.handed_along(node, {KEY: amount})
+            for above in (node, *node.path):
+                assert found[id(above)] == tree.handed_up_to(node, above, {KEY: amount})
