@@ -1,6 +1,7 @@
 """``topogate migrate``: the subcommand for each queue that can be taken over."""
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from cli.connected import connected
 from cli.migrate.apply_objects import AppliedObjects, apply_report
 from cli.migrate.check import check_cluster, render_findings
 from cli.migrate.migration import migrate_objects
+from cli.migrate.moves.handover import Handover, MoveOptions, Tell
 from cli.migrate.rendering import render_report
 from cli.migrate.rows import MigrationReport
 from cli.migrate.source_objects import NAMESPACE as KUEUE_NAMESPACE
@@ -47,6 +49,14 @@ Overwrite = Annotated[
 WithoutChecks = Annotated[
     str, typer.Option("--without-checks", metavar="NAME,...", help="AdmissionChecks that are left out of their queues.")
 ]
+Queues = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[QUEUE]...", help="With --move or --back: ClusterQueues of Kueue; default all."),
+]
+Move = Annotated[bool, typer.Option("--move", help="Move queues with their namespaces to Topogate; what runs goes on.")]
+SharedNodes = Annotated[
+    bool, typer.Option("--shared-nodes", help="With --move: also where a topology is shared with queues that stay.")
+]
 OfKueue = Annotated[str, typer.Option("--kueue-namespace", help="Namespace of Kueue itself.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of Topogate itself.")]
 
@@ -58,10 +68,13 @@ def _group() -> None:
 
 @app.command("kueue")
 def migrate_kueue(
+    queues: Queues = None,
     files: Files = None,
     dry_run: DryRun = False,
     apply: Apply = False,
     check: Check = False,
+    move: Move = False,
+    shared_nodes: SharedNodes = False,
     skip_refused: SkipRefused = False,
     overwrite: Overwrite = False,
     without_checks: WithoutChecks = "",
@@ -76,10 +89,12 @@ def migrate_kueue(
     With -o yaml, stdout has our objects alone, for `kubectl apply -f -`, and the report goes to stderr. The exit status
     is 3 if something is refused or --check finds something, else 0.
     """
-    if dry_run + apply + check > 1:
-        raise Failure("--dry-run, --apply and --check exclude each other: choose one")
-    if files and check:
-        raise Failure("--check looks at the jobs of a cluster: leave -f out")
+    if dry_run + apply + check + move > 1:
+        raise Failure("--dry-run, --apply, --check and --move exclude each other: choose one")
+    if files and (check or move):
+        raise Failure(f"{'--check looks at' if check else '--move moves'} the jobs of a cluster: leave -f out")
+    if (queues or shared_nodes) and not move:
+        raise Failure("QUEUE and --shared-nodes say what to move: give --move too")
     if (skip_refused or overwrite) and not apply:
         raise Failure("--skip-refused and --overwrite say how to apply: give --apply too")
     cluster = partial(connected, kubeconfig=kubeconfig, context=context, administrator=COMMAND)
@@ -89,6 +104,10 @@ def migrate_kueue(
         emit({"findings": found}, output, table=render_findings(found))
         raise typer.Exit(REFUSED if found else 0)
     names = [name.strip() for name in without_checks.split(",") if name.strip()]
+    if move:
+        options = MoveOptions(namespace, kueue_namespace, tuple(names), shared_nodes)
+        show_steps(lambda tell: cluster(partial(_move, queues=queues or (), options=options, tell=tell)), output)
+        return
     if files:
         read = read_files(files)
     else:
@@ -110,6 +129,25 @@ async def _apply(
     client: Client, *, report: MigrationReport, namespace: str, skip_refused: bool, overwrite: bool
 ) -> AppliedObjects:
     return await apply_report(client, report, namespace, skip_refused=skip_refused, overwrite=overwrite)
+
+
+async def _move(client: Client, *, queues: Sequence[str], options: MoveOptions, tell: Tell) -> None:
+    await Handover(client, options, tell).move_queues(queues)
+
+
+def show_steps(work: Callable[[Tell], None], output: OutputFormat) -> None:
+    """Print what is done as it is done; as JSON or YAML all of it at the end."""
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if output is OutputFormat.TABLE:
+            # A move takes minutes: each line is there when its step is.
+            stdout().print(text, soft_wrap=True, markup=False, highlight=False)
+
+    work(tell)
+    if output is not OutputFormat.TABLE:
+        emit({"steps": told}, output)
 
 
 def print_report(report: MigrationReport, output: OutputFormat) -> None:

@@ -1,0 +1,112 @@
+"""`topogate migrate kueue --move` and `--back` on the real API server, from a Kueue that the test plays."""
+
+import pytest
+from support import kueue_kinds
+from support.jobs import GPU, Running, install_crds, until
+from support.kueue_played import make_kueue_queue, play_installation, play_kueue, start_times, started_by_kueue
+from support.queues import Queued
+
+from cli.migrate.moves.backup import read_backups
+from cli.migrate.moves.handover import Handover, MoveOptions
+from cli.output import Failure
+from crds.constants import SERVED
+from kube.errors import NotFound
+from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, NODES, RESOURCE_FLAVORS
+
+pytestmark = pytest.mark.cluster
+QUEUES = kueue_kinds.resource("ClusterQueue", "v1beta2")
+
+
+@pytest.fixture(scope="module")
+def kinds(cluster):
+    with kueue_kinds.installed(cluster):
+        yield
+
+
+@pytest.fixture
+async def jobs(kinds, client, namespace, nodes):
+    await install_crds(client)
+    await play_kueue(client)
+    await play_installation(client, namespace)
+    await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
+    await make_kueue_queue(client, namespace, cohort=f"{namespace}-all", nominal=3)
+    yield Queued(client, namespace)
+    for resource, name in (
+        (CLUSTER_QUEUES, f"{namespace}-team"),
+        (RESOURCE_FLAVORS, namespace),
+        (QUEUES, f"{namespace}-team"),
+        (kueue_kinds.resource("ResourceFlavor", "v1beta2"), namespace),
+        (kueue_kinds.resource("Topology", "v1beta2"), namespace),
+    ):
+        try:
+            await client.delete(resource, name)
+        except NotFound:
+            continue
+
+
+async def moved(client, namespace, *queues, patience=60.0):
+    """Move queues; what was told."""
+    told = []
+    await Handover(client, MoveOptions(namespace, "kueue-system", patience=patience), told.append).move_queues(queues)
+    return told
+
+
+async def host_of(client, namespace):
+    names = [node["metadata"]["name"] for node in await client.list(NODES)]
+    return min(name for name in names if name.startswith(f"{namespace}-"))
+
+
+async def test_a_queue_moves_with_what_runs_and_what_waits(client, namespace, jobs):
+    before = await started_by_kueue(client, namespace, jobs, "train", await host_of(client, namespace))
+    as_made = await client.get(JOBS, "train", namespace)
+    was = (await client.get(QUEUES, f"{namespace}-team"))["spec"]
+    async with Running(client, beside_kueue=True):
+        await jobs.submit("waits", 1, gpus=1)
+        await jobs.submit("waits-more", 1, gpus=1)
+        told = await moved(client, namespace)
+        assert f"namespace {namespace} is labelled {SERVED}=true" in told
+        assert "1 running jobs are taken over" in told
+        assert start_times(await jobs.running("train", 2)) == before
+        assert (await client.get(JOBS, "train", namespace))["spec"] == as_made["spec"]
+        # One GPU of its three is left, and one of the two that wait gets it.
+        await until(lambda: some_run(jobs), "one of those that wait to run")
+        ours = (await client.get(CLUSTER_QUEUES, f"{namespace}-team"))["spec"]
+        assert (ours["stopPolicy"], ours["cohortName"]) == ("None", f"{namespace}-all")
+        (amount, _) = ours["resourceGroups"][0]["flavors"][0]["resources"]
+        assert (amount["nominalQuota"], amount["borrowingLimit"], amount["lendingLimit"]) == ("3", "4", "2")
+        theirs = (await client.get(QUEUES, f"{namespace}-team"))["spec"]
+        assert (theirs["stopPolicy"], theirs.get("cohortName")) == ("Hold", None)
+        assert theirs["resourceGroups"][0]["flavors"][0]["resources"][0] == {"name": GPU, "nominalQuota": "3"}
+        assert (await read_backups(client, namespace)).queues[f"{namespace}-team"].spec == was
+        # Again: nothing is left to do.
+        again = await moved(client, namespace, f"{namespace}-team")
+        assert [text for text in again if "created" in text or "configured" in text or "labelled" in text] == []
+
+
+async def some_run(jobs):
+    return sum([len(await jobs.pods(name, phase="Running")) for name in ("waits", "waits-more")]) == 1
+
+
+async def test_what_kueue_has_under_way_keeps_the_queue_there_and_it_goes_on(client, namespace, jobs):
+    await started_by_kueue(client, namespace, jobs, "train", await host_of(client, namespace))
+    await client.patch(JOBS, "train", namespace, body={"spec": {"suspend": True}})
+    with pytest.raises(
+        Failure, match=rf"(?s)its queues go on:\nJob {namespace}/train is admitted, and not started yet"
+    ):
+        await moved(client, namespace, patience=2.0)
+    theirs = (await client.get(QUEUES, f"{namespace}-team"))["spec"]
+    assert (theirs["stopPolicy"], theirs["cohortName"]) == ("None", f"{namespace}-all")
+    assert SERVED not in (await client.get(NAMESPACES, namespace))["metadata"]["labels"]
+    assert (await read_backups(client, namespace)).queues == {}
+    with pytest.raises(NotFound):
+        await client.get(LOCAL_QUEUES, "team", namespace)
+
+
+async def test_nothing_is_written_before_kueue_leaves_served_namespaces_out(client, namespace, jobs):
+    plain = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    await play_kueue(client, plain)
+    with pytest.raises(
+        Failure, match=r"(?s)nothing was moved:\nKueue's Configuration does not leave out the namespaces"
+    ):
+        await moved(client, namespace)
+    assert (await client.get(QUEUES, f"{namespace}-team"))["spec"]["stopPolicy"] == "None"
