@@ -4,15 +4,10 @@
 """
 
 import pytest
-from support.jobs import until
-from support.kueue_move import QUEUES, expected_order, moving_cluster, namespace_of, out_of_order, stream
+from support.kueue_move import expected_order, moving_cluster, out_of_order, stream
 
 from benchmarks.harness import kueue
-from cli.migrate.apply_objects import apply_report
-from cli.migrate.migration import migrate_objects
-from cli.migrate.source_objects import read_cluster
-from crds.constants import NAMESPACE, SERVED
-from kube.resources import NAMESPACES, WORKLOADS
+from kube.resources import WORKLOADS
 from localcluster.errors import BinariesMissing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -34,23 +29,17 @@ def said(workload, type_):
 async def test_all_queues_move_at_once_and_no_running_pod_ends(real):
     running, waiting = stream("running"), stream("waiting")
     async with moving_cluster(real) as moving:
-        client, witness = moving.client, moving.witness
+        witness = moving.witness
         await moving.fill(running, waiting)
         before = witness.running()
         assert len(before) == 70
         assert sorted(witness.started) == sorted(job.key for job in running)
         await moving.install_topogate()
-        report = migrate_objects(await read_cluster(client))
-        assert [row for row in report.rows if row.outcome == "refused"] == []
-        await apply_report(client, report, NAMESPACE, skip_refused=False, overwrite=False)
-        for name in QUEUES:
-            await client.patch(NAMESPACES, namespace_of(name), body={"metadata": {"labels": {SERVED: "true"}}})
-
-        async def adopted():
-            found = await client.list(WORKLOADS)
-            return found if sum(said(one, "Admitted") == ("True", "Adopted") for one in found) == 40 else None
-
-        await until(adopted, "40 Jobs to be taken over")
+        told = await moving.move()
+        assert told[-1] == "ClusterQueues ads, audio, mail, maps and 2 more are served by Topogate", told
+        ours = {key: said(one, "Admitted") for key, one in (await moving.workloads_of(WORKLOADS)).items()}
+        assert {key for key, found in ours.items() if found == ("True", "Adopted")} == {job.key for job in running}
+        assert len(ours) == 80
         assert witness.running() == before
         assert witness.wrong == []
         started = await moving.end_in_waves(running)

@@ -17,8 +17,9 @@ from support.jobs import GPU, KEYS, until
 from benchmarks.harness import kueue
 from cli.install import installation, waiting
 from cli.install.installation import Requested
+from cli.migrate.moves.handover import Handover, MoveOptions
 from cli.run.components import Components
-from crds.constants import SERVED
+from crds.constants import NAMESPACE, SERVED
 from kube.client import Client
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, JOBS, NAMESPACES, PODS, Resource
 from localcluster import LocalCluster, Options
@@ -255,7 +256,9 @@ class MovingCluster:
         try:
             await until(done, "Jobs to run", seconds=seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {[self._state(job) for job in jobs if not self.witness.runs(job)]}") from None
+            raise AssertionError(
+                f"{error}: {[self._state(job) for job in jobs if not self.witness.runs(job)]}"
+            ) from None
 
     def _state(self, job: TeamJob) -> Json:
         pods = [
@@ -286,7 +289,7 @@ class MovingCluster:
         jobs = {job.key for job in (*running, *waiting)}
 
         async def known() -> bool:
-            return jobs <= (await self.kueue_workloads()).keys()
+            return jobs <= (await self.workloads_of(KUEUE_WORKLOADS)).keys()
 
         await until(known, "Kueue to have all Jobs")
 
@@ -314,9 +317,15 @@ class MovingCluster:
         await waiting.wait_established(self.client, ESTABLISHED_SECONDS)
         await asyncio.gather(self.components.start("webhook"), self.components.start("ungater"))
 
-    async def kueue_workloads(self) -> dict[str, Json]:
-        """Kueue's Workloads by the key of their Job."""
-        found = await self.client.list(KUEUE_WORKLOADS)
+    async def move(self, *queues: str) -> list[str]:
+        """``topogate migrate kueue --move``; what it told, line by line."""
+        told: list[str] = []
+        await Handover(self.client, MoveOptions(NAMESPACE, SYSTEM_NAMESPACE), told.append).move_queues(queues)
+        return told
+
+    async def workloads_of(self, resource: Resource) -> dict[str, Json]:
+        """Workloads of Kueue's or of Topogate's by the key of their Job."""
+        found = await self.client.list(resource)
         return {f"{one['metadata']['namespace']}/{one['metadata']['ownerReferences'][0]['name']}": one for one in found}
 
 

@@ -52,13 +52,25 @@ class StepObjects:
         return found
 
     def list_final(self) -> list[Json]:
-        """Cohorts and ClusterQueues as they are to be once the jobs of the step are taken over."""
-        return [obj for obj in self._wanted() if obj["kind"] in {COHORT, CLUSTER_QUEUE}]
+        """Cohorts and ClusterQueues as they are to be once the jobs of the step are taken over, in their order.
+
+        All queues come into their cohorts before the first of them admits, and before what the cohorts themselves lend:
+        it would else be lent what the jobs of the others use.
+        """
+        objects = [obj for obj in self._wanted() if obj["kind"] in {COHORT, CLUSTER_QUEUE}]
+        queues = [obj for obj in objects if obj["kind"] == CLUSTER_QUEUE]
+        joining = [{**obj, "spec": {**obj["spec"], "stopPolicy": HOLD}} for obj in queues if not self._has_joined(obj)]
+        return [*joining, *(obj for obj in objects if obj["kind"] == COHORT), *queues]
+
+    def _has_joined(self, obj: Json) -> bool:
+        """Whether a ClusterQueue is in its cohort already."""
+        there = self._sight.ours.get(obj["metadata"]["name"])
+        return there is not None and (there["spec"].get("cohortName") or "") == (obj["spec"].get("cohortName") or "")
 
     def find_stopped(self) -> list[str]:
         """ClusterQueues of ours that are not yet what they are to be."""
         found = []
-        for obj in self.list_final():
+        for obj in self._wanted():
             if obj["kind"] != CLUSTER_QUEUE:
                 continue
             name, spec = obj["metadata"]["name"], obj["spec"]

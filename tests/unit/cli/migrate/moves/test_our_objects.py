@@ -8,6 +8,7 @@ from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.moves.steps import choose_step
 from cli.migrate.source_objects import KueueObjectsRead
 
+KIND = "ClusterQueue"
 AMOUNT = {"name": "cpu", "nominalQuota": "4", "lendingLimit": "1"}
 GROUPS = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [AMOUNT]}]}]
 OWN = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "9"}]}]}]
@@ -72,10 +73,30 @@ def test_a_queue_that_serves_its_namespaces_is_not_put_on_hold_again():
 def test_the_quota_of_a_tree_comes_with_its_last_queue():
     bodies = [*BODIES, of_kueue("Cohort", "right", {"parentName": "root"})]
     divided = objects(sight(bodies=bodies), "a").list_final()
-    assert named(divided) == ["Cohort root", "Cohort left", "Cohort right", "ClusterQueue a"]
+    assert named(divided) == ["ClusterQueue a", "Cohort root", "Cohort left", "Cohort right", "ClusterQueue a"]
     assert of(divided, "Cohort")["left"] == {"parentName": "root"}
     last = objects(sight(bodies=bodies, moved="a"), "b")
     assert of(last.list_final(), "Cohort")["left"]["resourceGroups"] == OWN
+
+
+def test_no_queue_admits_before_all_are_in_their_cohorts():
+    """The first to admit would else be lent what jobs of the others use: seen on a cluster with a full tree."""
+    bodies = [*BODIES, of_kueue("Cohort", "right", {"parentName": "root"})]
+    final = objects(sight(bodies=bodies), "a", "b").list_final()
+    policies = [
+        (one["metadata"]["name"], one["spec"].get("stopPolicy", "None")) for one in final if one["kind"] == KIND
+    ]
+    assert policies == [("a", "Hold"), ("b", "Hold"), ("a", "None"), ("b", "None")]
+    assert all(one["spec"]["cohortName"] for one in final if one["kind"] == KIND)
+    first = [one["kind"] for one in final].index("Cohort")
+    assert policies[:first] == [("a", "Hold"), ("b", "Hold")], "what the cohorts lend comes once all use is known"
+
+
+def test_a_queue_that_is_in_its_cohort_already_is_not_put_on_hold_again():
+    mine = objects(sight(moved="a"), "a").list_final()[-1]
+    final = objects(sight(moved="a", served="x", ours=[mine]), "a").list_final()
+    assert of(final, "ClusterQueue")["a"]["stopPolicy"] == "None"
+    assert named(final).count("ClusterQueue a") == 1
 
 
 def test_a_queue_is_released_until_it_is_as_it_is_to_be():
