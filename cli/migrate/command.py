@@ -13,6 +13,7 @@ from cli.migrate.apply_objects import AppliedObjects, apply_report
 from cli.migrate.check import check_cluster, render_findings
 from cli.migrate.migration import migrate_objects
 from cli.migrate.moves.handover import Handover, MoveOptions, Tell
+from cli.migrate.moves.take_back import TakeBack
 from cli.migrate.rendering import render_report
 from cli.migrate.rows import MigrationReport
 from cli.migrate.source_objects import NAMESPACE as KUEUE_NAMESPACE
@@ -54,6 +55,7 @@ Queues = Annotated[
     typer.Argument(metavar="[QUEUE]...", help="With --move or --back: ClusterQueues of Kueue; default all."),
 ]
 Move = Annotated[bool, typer.Option("--move", help="Move queues with their namespaces to Topogate; what runs goes on.")]
+Back = Annotated[bool, typer.Option("--back", help="Hand queues that moved back to Kueue; what runs goes on.")]
 SharedNodes = Annotated[
     bool, typer.Option("--shared-nodes", help="With --move: also where a topology is shared with queues that stay.")
 ]
@@ -74,6 +76,7 @@ def migrate_kueue(
     apply: Apply = False,
     check: Check = False,
     move: Move = False,
+    back: Back = False,
     shared_nodes: SharedNodes = False,
     skip_refused: SkipRefused = False,
     overwrite: Overwrite = False,
@@ -89,12 +92,14 @@ def migrate_kueue(
     With -o yaml, stdout has our objects alone, for `kubectl apply -f -`, and the report goes to stderr. The exit status
     is 3 if something is refused or --check finds something, else 0.
     """
-    if dry_run + apply + check + move > 1:
-        raise Failure("--dry-run, --apply, --check and --move exclude each other: choose one")
-    if files and (check or move):
-        raise Failure(f"{'--check looks at' if check else '--move moves'} the jobs of a cluster: leave -f out")
-    if (queues or shared_nodes) and not move:
-        raise Failure("QUEUE and --shared-nodes say what to move: give --move too")
+    if dry_run + apply + check + move + back > 1:
+        raise Failure("--dry-run, --apply, --check, --move and --back exclude each other: choose one")
+    if files and (check or move or back):
+        raise Failure("--check, --move and --back look at the jobs of a cluster: leave -f out")
+    if queues and not (move or back):
+        raise Failure("QUEUE says what to move: give --move or --back too")
+    if shared_nodes and not move:
+        raise Failure("--shared-nodes says how to move: give --move too")
     if (skip_refused or overwrite) and not apply:
         raise Failure("--skip-refused and --overwrite say how to apply: give --apply too")
     cluster = partial(connected, kubeconfig=kubeconfig, context=context, administrator=COMMAND)
@@ -104,9 +109,10 @@ def migrate_kueue(
         emit({"findings": found}, output, table=render_findings(found))
         raise typer.Exit(REFUSED if found else 0)
     names = [name.strip() for name in without_checks.split(",") if name.strip()]
-    if move:
+    if move or back:
         options = MoveOptions(namespace, kueue_namespace, tuple(names), shared_nodes)
-        show_steps(lambda tell: cluster(partial(_move, queues=queues or (), options=options, tell=tell)), output)
+        moving = partial(_move if move else _take_back, queues=queues or (), options=options)
+        show_steps(lambda tell: cluster(partial(moving, tell=tell)), output)
         return
     if files:
         read = read_files(files)
@@ -133,6 +139,10 @@ async def _apply(
 
 async def _move(client: Client, *, queues: Sequence[str], options: MoveOptions, tell: Tell) -> None:
     await Handover(client, options, tell).move_queues(queues)
+
+
+async def _take_back(client: Client, *, queues: Sequence[str], options: MoveOptions, tell: Tell) -> None:
+    await TakeBack(client, options, tell).take_back(queues)
 
 
 def show_steps(work: Callable[[Tell], None], output: OutputFormat) -> None:

@@ -2,16 +2,19 @@
 
 import pytest
 from support import kueue_kinds
-from support.jobs import GPU, Running, install_crds, until
+from support.jobs import GPU, KEYS, Running, install_crds, until
 from support.kueue_played import make_kueue_queue, play_installation, play_kueue, start_times, started_by_kueue
 from support.queues import Queued
 
 from cli.migrate.moves.backup import read_backups
 from cli.migrate.moves.handover import Handover, MoveOptions
+from cli.migrate.moves.take_back import TakeBack
 from cli.output import Failure
-from crds.constants import SERVED
+from crds.constants import HOSTNAME_LABEL, SERVED
+from crds.kueue.assignment import decode
 from kube.errors import NotFound
-from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, NODES, RESOURCE_FLAVORS
+from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, NODES, RESOURCE_FLAVORS, WORKLOADS
+from ungater.model.kueue_objects import WORKLOADS as KUEUE_WORKLOADS
 
 pytestmark = pytest.mark.cluster
 QUEUES = kueue_kinds.resource("ClusterQueue", "v1beta2")
@@ -26,11 +29,12 @@ def kinds(cluster):
 @pytest.fixture
 async def jobs(kinds, client, namespace, nodes):
     await install_crds(client)
+    await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
     await play_kueue(client)
     await play_installation(client, namespace)
-    await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
     await make_kueue_queue(client, namespace, cohort=f"{namespace}-all", nominal=3)
     yield Queued(client, namespace)
+    await end_workloads(client, namespace)
     for resource, name in (
         (CLUSTER_QUEUES, f"{namespace}-team"),
         (RESOURCE_FLAVORS, namespace),
@@ -42,6 +46,14 @@ async def jobs(kinds, client, namespace, nodes):
             await client.delete(resource, name)
         except NotFound:
             continue
+
+
+async def end_workloads(client, namespace):
+    """Delete Kueue's Workloads, whose finalizers nobody takes off here."""
+    for one in await client.list(KUEUE_WORKLOADS[0], namespace):
+        name = one["metadata"]["name"]
+        await client.patch(KUEUE_WORKLOADS[0], name, namespace, body={"metadata": {"finalizers": []}})
+        await client.delete(KUEUE_WORKLOADS[0], name, namespace)
 
 
 async def moved(client, namespace, *queues, patience=60.0):
@@ -81,6 +93,56 @@ async def test_a_queue_moves_with_what_runs_and_what_waits(client, namespace, jo
         # Again: nothing is left to do.
         again = await moved(client, namespace, f"{namespace}-team")
         assert [text for text in again if "created" in text or "configured" in text or "labelled" in text] == []
+
+
+async def test_and_back_with_what_each_of_the_two_started_and_what_waits(client, namespace, jobs):
+    started = await started_by_kueue(client, namespace, jobs, "train", await host_of(client, namespace))
+    was = (await client.get(QUEUES, f"{namespace}-team"))["spec"]
+    (theirs,) = await client.list(KUEUE_WORKLOADS[0], namespace)
+    async with Running(client, beside_kueue=True):
+        await moved(client, namespace)
+        await jobs.submit("ours", 1, gpus=1)
+        started |= start_times(await jobs.running("ours", 1))
+        await jobs.submit("waits", 1, gpus=1)
+        await jobs.condition("waits", "QuotaReserved", "False")
+        told = []
+        await TakeBack(client, MoveOptions(namespace, "kueue-system"), told.append).take_back([f"{namespace}-team"])
+        assert f"namespace {namespace} is not labelled {SERVED} any more" in told
+        assert "Kueue has a Workload of each of 2 running jobs" in told
+        pods = [*(await jobs.running("train", 2)), *(await jobs.running("ours", 1))]
+        assert start_times(pods) == started
+        found = {owner_of(one): one for one in await client.list(KUEUE_WORKLOADS[0], namespace)}
+        assert found["train"]["metadata"]["uid"] == theirs["metadata"]["uid"], "it is the one that Kueue made"
+        made = found["ours"]
+        (part,) = made["status"]["admission"]["podSetAssignments"]
+        assert (part["count"], part["flavors"][GPU], part["resourceUsage"][GPU]) == (1, namespace, "1")
+        assert decode(part["topologyAssignment"]) == ((HOSTNAME_LABEL,), [((pods[2]["spec"]["nodeName"],), 1)])
+        true = {one["type"] for one in made["status"]["conditions"] if one["status"] == "True"}
+        assert true == {"QuotaReserved", "Admitted", "PodsReady"}
+        template = (await client.get(JOBS, "ours", namespace))["spec"]["template"]["metadata"]
+        assert made["metadata"]["name"] == template["annotations"]["kueue.x-k8s.io/workload"]
+        assert made["spec"]["podSets"][0]["template"]["spec"].get("schedulingGates") is None
+        # What waits is as its user wrote it, and Kueue makes its Workload.
+        waits = await client.get(JOBS, "waits", namespace)
+        assert waits["spec"]["suspend"] is True
+        assert waits["spec"]["template"]["spec"].get("schedulingGates") is None
+        assert KEYS.pod_set not in waits["spec"]["template"]["metadata"].get("annotations", {})
+        assert "topogate.dev/woken" not in waits["metadata"].get("annotations", {})
+        assert set(found) == {"train", "ours"}
+        # Nothing of ours is left, and Kueue's queue is as it was.
+        assert (await client.get(QUEUES, f"{namespace}-team"))["spec"] == was
+        assert await client.list(WORKLOADS, namespace) == await client.list(LOCAL_QUEUES, namespace) == []
+        assert (await read_backups(client, namespace)).queues == {}
+        with pytest.raises(Failure, match="so none has moved"):
+            await TakeBack(client, MoveOptions(namespace, "kueue-system"), told.append).take_back([])
+        # And here once more: the Workload that was made for Kueue is what its job is taken over by.
+        again = await moved(client, namespace)
+        assert "2 running jobs are taken over" in again
+        assert start_times([*(await jobs.running("train", 2)), *(await jobs.running("ours", 1))]) == started
+
+
+def owner_of(workload):
+    return workload["metadata"]["ownerReferences"][0]["name"]
 
 
 async def some_run(jobs):

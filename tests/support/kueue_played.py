@@ -1,14 +1,18 @@
 """A Kueue 0.19.2 that the test plays on a real control plane: its Configuration, queues, and a Job as it starts one."""
 
+import asyncio
+import time
+from contextlib import suppress
+
 from support import kueue_kinds
-from support.jobs import GPU, KEYS, job
+from support.jobs import GPU, KEYS, job, until
 
 from cli.migrate.source_objects import DEPLOYMENT, NAMESPACE
 from crds.constants import HOSTNAME_LABEL, KUEUE_POD_SET, SERVED
 from crds.kueue.assignment import encode
 from crds.settings import CONFIG_KEY, CONFIG_MAP
-from kube.errors import AlreadyExists
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, JOBS, MUTATING_WEBHOOKS, NAMESPACES
+from kube.errors import AlreadyExists, NotFound
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, JOBS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, RACK_LABEL
 from manifests.render import WEBHOOK_CONFIGURATION
 from ungater.model.conditions import timestamp
@@ -24,12 +28,17 @@ managedJobsNamespaceSelector:
 
 
 async def play_kueue(client, configuration=CONFIGURATION, namespace=NAMESPACE):
-    """Kueue's Deployment, of no replica, with its ConfigMap."""
+    """Kueue's Deployment with its ConfigMap, restarted since that was written. Its pod is on a node of the test."""
     labels = {"control-plane": "controller-manager"}
     container = {"name": "manager", "image": "kueue"}
     volumes = [{"name": "config", "configMap": {"name": "kueue-manager-config"}}]
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": volumes}}
+    spec = {"containers": [container], "volumes": volumes, "tolerations": [{"operator": "Exists"}]}
+    template = {"metadata": {"labels": labels, "annotations": {"restarted": str(time.time())}}, "spec": spec}
     data = {"controller_manager_config.yaml": configuration}
+    with suppress(NotFound):
+        # One on a node that is gone would be deleted minutes later.
+        for pod in await client.list(PODS, namespace):
+            await client.delete(PODS, pod["metadata"]["name"], namespace, grace_period=0)
     for resource, name, where, body in (
         (NAMESPACES, namespace, None, {}),
         (CONFIG_MAPS, "kueue-manager-config", namespace, {"data": data}),
@@ -37,12 +46,22 @@ async def play_kueue(client, configuration=CONFIGURATION, namespace=NAMESPACE):
             DEPLOYMENTS,
             DEPLOYMENT,
             namespace,
-            {"spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}},
+            {"spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}},
         ),
     ):
         meta = {"name": name} | ({"namespace": where} if where else {})
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, **body}
         await client.apply(resource, whole, field_manager="test")
+        await asyncio.sleep(1.1 if resource is CONFIG_MAPS else 0)  # times have seconds
+
+    async def restarted():
+        found = await client.get(DEPLOYMENTS, DEPLOYMENT, namespace)
+        pods = await client.list(PODS, namespace)
+        status = found.get("status", {})
+        seen = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
+        return seen and status.get("availableReplicas") == 1 and len(pods) == 1
+
+    await until(restarted, "Kueue's pod to be the new one")
 
 
 async def play_installation(client, namespace, **settings):

@@ -8,7 +8,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -37,6 +37,7 @@ PATIENCE_SECONDS: Final = 120.0
 STILL_SECONDS: Final = 5.0  # what Kueue began before a hold or a label may still be under way
 REFUSED_SECONDS: Final = 15.0  # for which a job may not be taken over before that counts: watches come late
 POLL_SECONDS: Final = 1.0
+_SHOWN: Final = 8  # problems in one message
 KUEUE_FINALIZER: Final = "kueue.x-k8s.io/managed"  # of its plain pods (0.19.2, pkg/controller/jobs/pod)
 
 
@@ -71,7 +72,7 @@ class Handover:
         while (phase := next_phase(self._facts(sight, step, done))) is not MovePhase.DONE:
             done = await self._go_through(phase, sight, step, done)
             sight = await self._look()
-        self._tell(f"{_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Topogate")
+        self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Topogate")
 
     async def _look(self) -> MoveSight:
         return await look_around(self._client, self._options.kueue_namespace, self._options.namespace)
@@ -98,7 +99,7 @@ class Handover:
         problems = [text async for text in find_missing_here(client, options.namespace)]
         problems += [text async for text in find_missing_there(client, sight, options.kueue_namespace)]
         if problems:
-            raise _nothing_moved(problems)
+            raise say_stopped("nothing was moved", problems)
         objects = self._objects(sight, step)
         require_taken(objects.list_refused())
         seen = await look_at_jobs(client, sight, sight.unserved_of(step.namespaces))
@@ -113,8 +114,8 @@ class Handover:
         if not options.shared_nodes:
             problems += (f"{one.text}; {one.flag} moves it all the same" for one in notes if one.flag)
         if problems:
-            raise _nothing_moved(problems)
-        self._tell(f"{_queues(step.queues)} and namespace {some(step.namespaces) or '(none)'} move together")
+            raise say_stopped("nothing was moved", problems)
+        self._tell(f"{name_queues(step.queues)} and namespace {some(step.namespaces) or '(none)'} move together")
         for note in notes:
             self._tell(f"note: {note.text}")
 
@@ -126,8 +127,10 @@ class Handover:
             case MovePhase.BACK_UP:
                 await self._back_up(sight, step)
             case MovePhase.HOLD:
-                if await self._patch_queues(sight, step, kueue_spec.is_held, lambda _: kueue_spec.patch_to_hold()):
-                    self._tell(f"Kueue admits nothing more in {_queues(step.queues)}")
+                if await patch_queues(
+                    self._client, sight, step.queues, kueue_spec.is_held, lambda _: kueue_spec.patch_to_hold()
+                ):
+                    self._tell(f"Kueue admits nothing more in {name_queues(step.queues)}")
             case MovePhase.SETTLE:
                 await self._settle(sight, step)
                 return replace(done, settled=True)
@@ -135,8 +138,8 @@ class Handover:
                 await self._apply(self._objects(sight, step).list_early())
                 return replace(done, made=True)
             case MovePhase.LEAVE:
-                if await self._patch_queues(sight, step, kueue_spec.is_alone, kueue_spec.patch_to_leave):
-                    self._tell(f"{_queues(step.queues)} left the cohort in Kueue")
+                if await patch_queues(self._client, sight, step.queues, kueue_spec.is_alone, kueue_spec.patch_to_leave):
+                    self._tell(f"{name_queues(step.queues)} left the cohort in Kueue")
             case MovePhase.SERVE:
                 await self._serve(sight.unserved_of(step.namespaces))
             case MovePhase.ADOPT:
@@ -158,23 +161,6 @@ class Handover:
         }
         await write_backups(self._client, sight.backups, kept)
 
-    async def _patch_queues(
-        self, sight: MoveSight, step: MoveStep, is_done: Callable[[Json], bool], patch: Callable[[Json], Json]
-    ) -> bool:
-        """Patch Kueue's queues of a step that need it; whether all are patched now."""
-        for name in step.queues:
-            live = sight.live[name]
-            if is_done(live.get("spec") or {}):
-                continue
-            version = {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}}
-            body = {**version, **patch(live.get("spec") or {})}
-            try:
-                await self._client.patch(sight.kinds[CLUSTER_QUEUE], name, body=body, field_manager=FIELD_MANAGER)
-            except Conflict:
-                # Its status is written often. The next turn reads it again, and finds what is left to do.
-                return False
-        return True
-
     async def _settle(self, sight: MoveSight, step: MoveStep) -> None:
         """Wait until nothing was under way for some seconds. Raises Failure with what is; Kueue's queues go on then."""
         deadline = self._clock.monotonic() + self._options.patience
@@ -192,11 +178,8 @@ class Handover:
             await asyncio.sleep(POLL_SECONDS)
         # Jobs that wait would wait for ever: nobody would take the hold away.
         undone = await self._undo(step)
-        raise Failure(
-            f"nothing was moved: after {self._options.patience:g} s Kueue still has something under way; {undone}:\n"
-            + "\n".join(under_way[:8])
-            + (f"\nand {len(under_way) - 8} more" if len(under_way) > 8 else "")
-        )
+        what = f"nothing was moved: after {self._options.patience:g} s Kueue still has something under way; {undone}"
+        raise say_stopped(what, under_way)
 
     async def _undo(self, step: MoveStep) -> str:
         """Have Kueue go on, where no namespace of the step is labelled yet; what was done, in words."""
@@ -250,9 +233,10 @@ class Handover:
             f"{title} was not looked at: `topogate doctor` says whether a controller leads"
             for title in found.unanswered
         ]
-        raise Failure(
-            f"{_queues(step.queues)} stay on hold, and what runs goes on: mend it and run the command again, or go "
-            f"back with `topogate migrate kueue --back {' '.join(step.queues)}`:\n" + "\n".join(told[:8])
+        raise say_stopped(
+            f"{name_queues(step.queues)} stay on hold, and what runs goes on: mend it and run the command again, or go "
+            f"back with `topogate migrate kueue --back {' '.join(step.queues)}`",
+            told,
         )
 
     async def _clean(self, step: MoveStep) -> None:
@@ -264,6 +248,28 @@ class Handover:
     async def _tell_left(self, step: MoveStep) -> None:
         for title, why in sorted(adoption.list_left_running(await look_at_ours(self._client, step.namespaces))):
             self._tell(f"note: {title} runs outside of its quota: {why}")
+
+
+async def patch_queues(
+    client: Client,
+    sight: MoveSight,
+    names: Collection[str],
+    is_done: Callable[[Json], bool],
+    patch: Callable[[Json], Json],
+) -> bool:
+    """Patch those of Kueue's queues that need it, by their specs; whether all are patched now."""
+    for name in names:
+        live = sight.live[name]
+        if is_done(live.get("spec") or {}):
+            continue
+        version = {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}}
+        body = {**version, **patch(live.get("spec") or {})}
+        try:
+            await client.patch(sight.kinds[CLUSTER_QUEUE], name, body=body, field_manager=FIELD_MANAGER)
+        except Conflict:
+            # Its status is written often. The next turn reads it again, and finds what is left to do.
+            return False
+    return True
 
 
 async def release_pods(client: Client, namespaces: Collection[str]) -> int:
@@ -290,10 +296,12 @@ async def release_pods(client: Client, namespaces: Collection[str]) -> int:
     return taken
 
 
-def _queues(names: Collection[str]) -> str:
+def name_queues(names: Collection[str]) -> str:
+    """``ClusterQueues a, b``."""
     return f"ClusterQueue{'s' if len(names) > 1 else ''} {some(sorted(names))}"
 
 
-def _nothing_moved(problems: list[str]) -> Failure:
-    more = f"\nand {len(problems) - 8} more" if len(problems) > 8 else ""
-    return Failure("nothing was moved:\n" + "\n".join(problems[:8]) + more)
+def say_stopped(what: str, problems: Sequence[str]) -> Failure:
+    """An error that lists the first problems."""
+    more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return Failure(f"{what}:\n" + "\n".join(problems[:_SHOWN]) + more)

@@ -44,6 +44,12 @@ def leave_cohort(spec: Json) -> Json:
     return {**kept, "resourceGroups": without_limits(spec.get("resourceGroups"))} if "resourceGroups" in spec else kept
 
 
+def is_in_place(spec: Json, before: Json) -> bool:
+    """Whether the queue is in its cohort again, with its quota and limits of before."""
+    names = ("cohortName", "resourceGroups")
+    return all((spec.get(name) or None) == (before.get(name) or None) for name in names)
+
+
 def patch_to_hold() -> Json:
     """Has the queue admit nothing more; what is admitted runs on."""
     return {"spec": {"stopPolicy": HOLD}}

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cli.migrate.rows import Json
-from crds.constants import DEFAULT_DOMAIN, KUEUE_POD_SET
+from crds.constants import DEFAULT_DOMAIN, KUEUE_POD_SET, Keys
 from kube.objects import Pod, controller_of, is_true
+from kube.workloads import WorkloadObject
 from ungater.model import kueue_objects
 from ungater.model.kueue_objects import KueueWorkload
 from ungater.model.pod_slots import finished
 
 ADMISSION_GATE: Final = f"{DEFAULT_DOMAIN}/admission"  # 0.19.2, pkg/controller/jobs/pod/constants
+OUR_GATE: Final = Keys().gate
 MULTI: Final = f"{DEFAULT_DOMAIN}/multikueue"
 ADOPTED_KINDS: Final = ("Job", "JobSet")  # which can be suspended: others are known by their pods
 Jobs = Mapping[str, Json]  # by uid
@@ -105,12 +107,42 @@ def running_jobs(workloads: Iterable[KueueWorkload], jobs: Jobs) -> dict[str, st
     found = {}
     for one in workloads:
         job = job_of(one, jobs) if is_admitted(one) else None
-        if job is not None and not is_suspended(job) and not _has_ended(job):
+        if job is not None and not is_suspended(job) and not has_ended(job):
             found[job["metadata"]["uid"]] = title_of(job)
     return found
 
 
-def _has_ended(job: Json) -> bool:
+def find_unquiet_here(ours: Iterable[WorkloadObject], jobs: Jobs, pods: Iterable[Pod]) -> Iterator[str]:
+    """What Topogate has in hand in the namespaces of a step: it has to end before they are handed back."""
+    for one in ours:
+        said, title = one.status.conditions, f"Workload {one.metadata.namespace}/{one.metadata.name}"
+        owner = controller_of(one.metadata)
+        job = jobs.get(owner.uid) if owner is not None else None
+        if one.status.admission is None or is_true(said, kueue_objects.FINISHED):
+            continue
+        if is_true(said, kueue_objects.EVICTED):
+            yield f"{title} is being evicted, and its pods have not all ended"
+        elif not is_true(said, kueue_objects.ADMITTED):
+            yield f"{title} has its quota reserved, and is not admitted yet"
+        elif job is not None and is_suspended(job) and not has_ended(job):
+            yield f"{title_of(job)} is admitted, and not started yet"
+    for pod in pods:
+        if finished(pod) or pod.metadata.deletion_timestamp is not None:
+            continue
+        meta = pod.metadata
+        if any(gate.name == OUR_GATE for gate in pod.spec.scheduling_gates or ()):
+            # Of a job that runs, Kueue would let it go later; of others nobody would.
+            yield (
+                f"pod {meta.namespace}/{meta.name} waits behind the gate {OUR_GATE}: wait until it runs, or delete it, "
+                "and create it after the move"
+            )
+        elif KUEUE_POD_SET in (meta.labels or {}) and not pod.spec.node_name:
+            # Kueue fails a pod without a node whose Workload has no places yet (0.19.2, tas/node_controller.go).
+            yield f"pod {meta.namespace}/{meta.name} is not on a node yet"
+
+
+def has_ended(job: Json) -> bool:
+    """Whether a Job or JobSet is over."""
     conditions: Any = (job.get("status") or {}).get("conditions") or ()
     ended = ("Complete", "Failed", "Completed")
     return any(one.get("type") in ended and one.get("status") == "True" for one in conditions)

@@ -133,7 +133,7 @@ async def look_at_jobs(client: Client, sight: MoveSight, namespaces: Collection[
         seen.workloads.extend(await client.list(sight.kinds["Workload"], name, type=KueueWorkload))
         for resource in (JOBS, JOB_SETS):
             for body in await list_or_none(client, resource, name):
-                seen.jobs[body["metadata"]["uid"]] = {"kind": resource.kind, **body}
+                seen.jobs[body["metadata"]["uid"]] = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         seen.pods.extend(await client.list(PODS, name, type=Pod))
     return seen
 

@@ -74,6 +74,10 @@ def test_the_table_shows_objects_changes_and_refusals(write):
         (("--check", "-f", "x"), "leave -f out"),
         (("--skip-refused",), "give --apply too"),
         (("--overwrite", "--dry-run"), "give --apply too"),
+        (("--move", "--back"), "exclude each other"),
+        (("--move", "-f", "x"), "leave -f out"),
+        (("team-a",), "give --move or --back too"),
+        (("--back", "--shared-nodes"), "give --move too"),
         (("-f", "/nowhere/x.yaml"), "/nowhere/x.yaml"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase
+from cli.migrate.moves.phases import BackFacts, BackPhase, MoveFacts, MovePhase, next_back_phase, next_phase
 
 START = MoveFacts(unsaved=["q"], unheld=["q"], joined=["q"], unserved=["x"])
 _DONE = {
@@ -55,3 +55,42 @@ def test_a_namespace_that_was_labelled_by_hand_is_not_waited_for():
 
 def test_what_has_moved_is_looked_at_and_nothing_is_written():
     assert walk(MoveFacts()) == [MovePhase.MAKE, MovePhase.ADOPT, MovePhase.RELEASE, MovePhase.CLEAN]
+
+
+BACK = BackFacts(unheld=["q"], served=["x"], joined=["q"], apart=["q"], unreleased=["q"], kept=["q"])
+_UNDONE = {
+    BackPhase.HOLD: {"unheld": ()},
+    BackPhase.SETTLE: {"settled": True},
+    BackPhase.HAND_BACK: {"handed": True},
+    BackPhase.LEAVE: {"joined": ()},
+    BackPhase.RETURN: {"apart": ()},
+    BackPhase.UNSERVE: {"served": ()},
+    BackPhase.WAKE: {"woken": True},
+    BackPhase.RELEASE: {"unreleased": ()},
+    BackPhase.REMOVE: {"removed": True, "unheld": ()},
+    BackPhase.FORGET: {"kept": ()},
+}
+
+
+def walk_back(facts, *, lost=None):
+    way = []
+    while (phase := next_back_phase(facts)) is not BackPhase.DONE:
+        way.append(phase)
+        facts = replace(facts, **_UNDONE[phase])
+        if phase is lost:
+            lost = None
+            facts = replace(facts, settled=False, handed=False, woken=False, removed=False)
+    return way
+
+
+def test_the_way_back_has_all_phases_in_order():
+    assert walk_back(BACK) == [phase for phase in BackPhase if phase is not BackPhase.DONE]
+
+
+def test_wherever_it_ends_kueue_has_the_workloads_before_the_label_goes_and_goes_on_last():
+    for at in BackPhase:
+        way = walk_back(BACK, lost=at)
+        assert way[-1] is BackPhase.FORGET or at is BackPhase.FORGET
+        assert BackPhase.HAND_BACK in way[: way.index(BackPhase.UNSERVE)]
+        assert BackPhase.WAKE in way[: way.index(BackPhase.RELEASE)]
+        assert way.index(BackPhase.UNSERVE) < way.index(BackPhase.WAKE)
