@@ -146,13 +146,14 @@ def stream(part: str) -> list[TeamJob]:
     return jobs
 
 
-def in_waves(jobs: Sequence[TeamJob]) -> Iterator[list[TeamJob]]:
+def in_waves(jobs: Sequence[TeamJob]) -> list[list[TeamJob]]:
     """The same Jobs, at most one of each queue in a wave, in their order."""
-    left = list(jobs)
+    left, waves = list(jobs), []
     while left:
         wave = list({job.queue: job for job in reversed(left)}.values())
         left = [job for job in left if job not in wave]
-        yield wave
+        waves.append(wave)
+    return waves
 
 
 class Witness:
@@ -241,12 +242,6 @@ class MovingCluster:
         for job, body in zip(jobs, made, strict=True):
             self.created[job.key] = body["metadata"]["creationTimestamp"]
 
-    async def submit_in_seconds(self, waves: Sequence[Sequence[TeamJob]]) -> None:
-        """Create wave by wave, each in a second of its own: by those Kueue and Topogate order what waits."""
-        for wave in waves:
-            await asyncio.sleep(1.05)
-            await self.submit(wave)
-
     async def all_run(self, jobs: Sequence[TeamJob], *, seconds: float = 120) -> None:
         """Wait until all pods of these Jobs run."""
 
@@ -281,22 +276,27 @@ class MovingCluster:
 
         await until(done, f"{[job.key for job in jobs]} to end")
 
-    async def fill(self, running: Sequence[TeamJob], waiting: Sequence[TeamJob]) -> None:
-        """Have Kueue start the first Jobs, and keep the others waiting."""
+    async def fill(self, running: Sequence[TeamJob], waves: Sequence[Sequence[TeamJob]]) -> None:
+        """Have Kueue start some Jobs, and keep others waiting, which are created wave by wave.
+
+        Each wave has seconds of its own: by those Kueue and Topogate order what waits.
+        """
         await self.submit(running)
         await self.all_run(running)
-        await self.submit_in_seconds(list(in_waves(waiting)))
-        jobs = {job.key for job in (*running, *waiting)}
+        for wave in waves:
+            await asyncio.sleep(1.05)
+            await self.submit(wave)
+        jobs = {job.key for job in (*running, *(job for wave in waves for job in wave))}
 
         async def known() -> bool:
             return jobs <= (await self.workloads_of(KUEUE_WORKLOADS)).keys()
 
         await until(known, "Kueue to have all Jobs")
 
-    async def end_in_waves(self, jobs: Sequence[TeamJob]) -> list[set[str]]:
-        """End Jobs, at most one of each queue at a time; returns who was started after each wave, as many as ended."""
+    async def end_in_waves(self, waves: Sequence[Sequence[TeamJob]]) -> list[set[str]]:
+        """End Jobs wave by wave; returns who was started after each, as many as ended."""
         started: list[set[str]] = []
-        for wave in in_waves(jobs):
+        for wave in waves:
             before = len(self.witness.started)
             await self.end_jobs(wave)
 
@@ -304,7 +304,7 @@ class MovingCluster:
             async def as_many(many: int = before + len(wave)) -> bool:
                 return len(self.witness.started) >= many
 
-            await until(as_many, f"{len(wave)} Jobs to be started for those that have ended")
+            await until(as_many, f"{len(wave)} Jobs to be started for {[job.key for job in wave]}")
             started.append(set(self.witness.started[before:]))
         return started
 
