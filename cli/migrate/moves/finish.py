@@ -76,8 +76,8 @@ class KueueRemoval:
         """Delete what is Kueue's; with ``keep`` say only what that is. Raises Failure where something is not here."""
         kinds = {one.kind: one for one in await list_resources(self._client)}
         if CLUSTER_QUEUE in kinds:
-            await self._require_moved(kinds)
-        removed = [one async for one in self._list_removed(kinds)]
+            await self.require_moved(kinds)
+        removed = [one async for one in self.list_removed(kinds)]
         if not removed:
             self._tell("nothing of Kueue is left")
         else:
@@ -86,19 +86,21 @@ class KueueRemoval:
         if removed and not keep:
             if not self._confirm(f"Delete {len(removed)} objects of Kueue? There is no way back from it."):
                 raise Failure("nothing was deleted")
-            await self._remove(removed)
+            await self.remove_all(removed)
         self._tell_rest(keep=keep)
 
-    async def _require_moved(self, kinds: Mapping[str, Resource]) -> None:
+    async def require_moved(self, kinds: Mapping[str, Resource]) -> None:
+        """Raises Failure with all that keeps Kueue, which ``kinds`` are served of it."""
         client, options = self._client, self._options
         sight = await look_around(client, options.kueue_namespace, options.namespace)
         problems = [text async for text in find_missing_here(client, options.namespace)]
         workloads = await client.list(kinds["Workload"], type=KueueWorkload) if "Workload" in kinds else []
         problems += find_unmoved(sight, workloads)
-        problems += [text async for text in self._find_uncovered(sight)]
+        problems += [text async for text in self.find_uncovered(sight)]
         namespaces = sorted({one.namespace for one in sight.view.local_queues} & sight.labels.keys())
         seen = await look_at_jobs(client, sight, namespaces)
         ours = await look_at_ours(client, namespaces)
+        # By Kueue's admissions, and by what our Workloads say: either may lack what the other has.
         view = adoption.judge_adoption(quiet.running_jobs(seen.workloads, seen.jobs), ours)
         refused = {**dict.fromkeys(view.unanswered, "no controller has looked at it"), **view.refused}
         refused |= dict(adoption.list_left_running(ours))
@@ -112,10 +114,11 @@ class KueueRemoval:
         left = sum(
             KUEUE_POD_SET in (pod.metadata.labels or {}) and not finished(pod) and is_unmarked(pod) for pod in seen.pods
         )
+        # Pods of owners that cannot be suspended are not taken over, and may run for years.
         if left:
             self._tell(f"note: {left} pods that Kueue started run outside of quota until they end")
 
-    async def _find_uncovered(self, sight: MoveSight) -> AsyncIterator[str]:
+    async def find_uncovered(self, sight: MoveSight) -> AsyncIterator[str]:
         """What would be lost: objects that are refused or have no counterpart here."""
         report = migrate_objects(sight.read, self._options.without_checks)
         kinds = ("WorkloadPriorityClass", "ResourceFlavor", "Cohort", CLUSTER_QUEUE, LOCAL_QUEUE)
@@ -132,7 +135,7 @@ class KueueRemoval:
             elif wanted["kind"] == CLUSTER_QUEUE and stop_policy(wanted["spec"]) != stop_policy(stored["spec"]):
                 yield f"{title} is stopped otherwise than in Kueue: run `topogate migrate kueue --move {meta['name']}`"
 
-    async def _list_removed(self, kinds: Mapping[str, Resource]) -> AsyncIterator[RemovedObject]:
+    async def list_removed(self, kinds: Mapping[str, Resource]) -> AsyncIterator[RemovedObject]:
         """All of it, in the order in which it is deleted."""
         client, home = self._client, self._options.kueue_namespace
         for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
@@ -156,11 +159,13 @@ class KueueRemoval:
         if await read(client, CONFIG_MAPS, BACKUPS, self._options.namespace) is not None:
             yield RemovedObject(CONFIG_MAPS, BACKUPS, self._options.namespace)
 
-    async def _remove(self, removed: Collection[RemovedObject]) -> None:
+    async def remove_all(self, removed: Collection[RemovedObject]) -> None:
+        """Delete in order, and have pods be deleted without Kueue."""
         for one in removed:
             if one.resource.group == GROUP:
-                await self._free(one)
+                await self.free_object(one)
             await delete_object(self._client, one)
+            # With Kueue gone, an object that is still there could not be converted, and its kind would never go.
             if one.resource is CUSTOM_RESOURCE_DEFINITIONS:
                 await wait_gone(self._client, [(one.resource, one.name, "")])
             if one.resource.kind != "Workload":
@@ -169,7 +174,7 @@ class KueueRemoval:
         if taken := await release_pods(self._client, served):
             self._tell(f"Kueue's finalizer was taken off {taken} pods")
 
-    async def _free(self, one: RemovedObject) -> None:
+    async def free_object(self, one: RemovedObject) -> None:
         """Take Kueue's finalizers off an object; those of others are for others to take off."""
         while True:
             found = await read(self._client, one.resource, one.name, one.namespace)
