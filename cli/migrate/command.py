@@ -12,12 +12,13 @@ from cli.connected import connected
 from cli.migrate.apply_objects import AppliedObjects, apply_report
 from cli.migrate.check import check_cluster, render_findings
 from cli.migrate.migration import migrate_objects
+from cli.migrate.moves.backup import read_as_before
 from cli.migrate.moves.handover import MoveOptions
 from cli.migrate.moves.running import run_way, show_steps
 from cli.migrate.rendering import render_report
 from cli.migrate.rows import MigrationReport
 from cli.migrate.source_objects import NAMESPACE as KUEUE_NAMESPACE
-from cli.migrate.source_objects import read_cluster, read_files
+from cli.migrate.source_objects import read_files
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout, write_yaml
 from crds.constants import NAMESPACE
 from kube.client import Client
@@ -127,7 +128,7 @@ def migrate_kueue(
         read = read_files(files)
     else:
         with progress("reading Kueue's objects"):
-            read = cluster(partial(read_cluster, namespace=kueue_namespace))
+            read = cluster(partial(read_as_before, kueue_namespace=kueue_namespace, namespace=namespace))
     report = migrate_objects(read, names)
     if apply:
         work = partial(_apply, report=report, namespace=namespace, skip_refused=skip_refused, overwrite=overwrite)

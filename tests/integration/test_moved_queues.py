@@ -6,10 +6,14 @@ from support.jobs import GPU, KEYS, Running, install_crds, until
 from support.kueue_played import make_kueue_queue, play_installation, play_kueue, start_times, started_by_kueue
 from support.queues import Queued
 
+from cli.migrate.apply_objects import apply_report
+from cli.migrate.check import check_cluster
+from cli.migrate.migration import migrate_objects
 from cli.migrate.moves.backup import read_backups
 from cli.migrate.moves.finish import KueueRemoval
 from cli.migrate.moves.handover import Handover, MoveOptions
 from cli.migrate.moves.take_back import TakeBack
+from cli.migrate.source_objects import read_cluster
 from cli.output import Failure
 from crds.constants import HOSTNAME_LABEL, SERVED
 from crds.kueue.assignment import decode
@@ -50,12 +54,13 @@ async def jobs(kinds, client, namespace, nodes):
     for resource, name in (
         (CLUSTER_QUEUES, f"{namespace}-team"),
         (RESOURCE_FLAVORS, namespace),
+        (kueue_kinds.resource("LocalQueue", "v1beta2"), "team"),
         (QUEUES, f"{namespace}-team"),
         (kueue_kinds.resource("ResourceFlavor", "v1beta2"), namespace),
         (kueue_kinds.resource("Topology", "v1beta2"), namespace),
     ):
         try:
-            await client.delete(resource, name)
+            await client.delete(resource, name, namespace if resource.namespaced else None)
         except NotFound:
             continue
 
@@ -84,6 +89,9 @@ async def test_a_queue_moves_with_what_runs_and_what_waits(client, namespace, jo
     before = await started_by_kueue(client, namespace, jobs, "train", await host_of(client, namespace))
     as_made = await client.get(JOBS, "train", namespace)
     was = (await client.get(QUEUES, f"{namespace}-team"))["spec"]
+    report = migrate_objects(await read_cluster(client))
+    assert (await apply_report(client, report, namespace, skip_refused=False, overwrite=False)).left == 2
+    assert f"{namespace}-team" not in [one["metadata"]["name"] for one in await client.list(CLUSTER_QUEUES)]
     async with Running(client, beside_kueue=True):
         await jobs.submit("waits", 1, gpus=1)
         await jobs.submit("waits-more", 1, gpus=1)
@@ -102,6 +110,7 @@ async def test_a_queue_moves_with_what_runs_and_what_waits(client, namespace, jo
         assert (theirs["stopPolicy"], theirs.get("cohortName")) == ("Hold", None)
         assert theirs["resourceGroups"][0]["flavors"][0]["resources"][0] == {"name": GPU, "nominalQuota": "3"}
         assert (await read_backups(client, namespace)).queues[f"{namespace}-team"].spec == was
+        assert await check_cluster(client, namespace, "kueue-system") == []
         # Again: nothing is left to do.
         again = await moved(client, namespace, f"{namespace}-team")
         assert [text for text in again if "created" in text or "configured" in text or "labelled" in text] == []

@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from cli.cluster.dump import FoundObject
 from cli.install.steps import read
 from cli.migrate.apply_objects import FIELD_MANAGER
+from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.rows import Json
+from cli.migrate.source_objects import KueueObjectsRead, read_cluster
 from cli.output import Failure
 from kube.client import Client
-from kube.errors import AlreadyExists, Conflict
+from kube.errors import AlreadyExists, Conflict, Forbidden
 from kube.resources import CONFIG_MAPS
 
 NAME: Final = "topogate-migration"
@@ -61,6 +65,29 @@ async def read_backups(client: Client, namespace: str) -> Backups:
         return Backups(namespace, "", {})
     queues = decode_backups(found.get("data") or {}, f"ConfigMap {namespace}/{NAME}")
     return Backups(namespace, found["metadata"]["resourceVersion"], queues)
+
+
+async def read_as_before(client: Client, kueue_namespace: str, namespace: str) -> KueueObjectsRead:
+    """Kueue's objects in a cluster; queues that moved as they were before, since Kueue's are on hold and alone now.
+
+    Raises:
+        Failure: the cluster has none of Kueue's kinds, or a backup cannot be read.
+        KubeError: they may not be read.
+    """
+    read = await read_cluster(client, kueue_namespace)
+    try:
+        backups = await read_backups(client, namespace)
+    except Forbidden:
+        return read  # an auditor sees what is there
+    return replace(read, found=[as_before(one, backups) for one in read.found])
+
+
+def as_before(one: FoundObject, backups: Backups) -> FoundObject:
+    """An object of Kueue as it was before it moved; itself where it has not."""
+    if one.kind != CLUSTER_QUEUE:
+        return one
+    known = backups.of_queue(one.name, str(one.body["metadata"].get("uid")))
+    return one if known is None else replace(one, body={**one.body, "spec": known.spec})
 
 
 async def write_backups(client: Client, before: Backups, changes: Mapping[str, QueueBackup | None]) -> None:

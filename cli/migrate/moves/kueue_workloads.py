@@ -8,7 +8,7 @@ Facts of Kueue 0.19.2 that this relies on
 - Without the condition PodsReady, one that was admitted long ago would be evicted at once where Kueue waits for pods.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cli.migrate.moves.quiet import templates_of
@@ -29,6 +29,7 @@ _REQUESTS: Final = {
     "required": f"{DEFAULT_DOMAIN}/podset-required-topology",
     "preferred": f"{DEFAULT_DOMAIN}/podset-preferred-topology",
 }
+_TAKEN_BACK: Final = "Topogate had admitted it, and it was taken back"
 _STARTED: Final = ("QuotaReserved", "Admitted", "PodsReady")
 Domains = tuple[tuple[str, ...], list[our_form.Domain]]
 
@@ -149,8 +150,11 @@ def is_our_gate(gate: Json) -> bool:
     return gate.get("name") == _KEYS.gate
 
 
-def make_status(ours: Json, job: Json) -> Json:
-    """The status of Kueue's Workload: admitted as the job runs here, since then."""
+def make_status(ours: Json, job: Json, checks: Iterable[str] = ()) -> Json:
+    """The status of Kueue's Workload: admitted as the job runs here, since then; ``checks``: those of its queue.
+
+    With a check that is not there, Kueue would take the admission back. A job that runs has passed them.
+    """
     status = ours["status"]
     given = status["admission"]
     since = {one["type"]: one["lastTransitionTime"] for one in status["conditions"]}
@@ -159,13 +163,21 @@ def make_status(ours: Json, job: Json) -> Json:
             "type": kind,
             "status": "True",
             "reason": "Started" if kind == "PodsReady" else kind,
-            "message": "Topogate had admitted it, and it was taken back",
+            "message": _TAKEN_BACK,
             "lastTransitionTime": since.get(kind, since["Admitted"]),
         }
         for kind in _STARTED
     ]
     parts = [_part(one, count) for one, count in zip(given["podSetAssignments"], counts_of(job), strict=True)]
-    made = {"conditions": conditions, "admission": {"clusterQueue": given["clusterQueue"], "podSetAssignments": parts}}
+    made: Json = {
+        "conditions": conditions,
+        "admission": {"clusterQueue": given["clusterQueue"], "podSetAssignments": parts},
+    }
+    if states := [
+        {"name": name, "state": "Ready", "message": _TAKEN_BACK, "lastTransitionTime": since["Admitted"]}
+        for name in checks
+    ]:
+        made["admissionChecks"] = states
     executed = status.get("accumulatedPastExecutionTimeSeconds")
     return made | ({"accumulatedPastExecutionTimeSeconds": executed} if executed else {})
 

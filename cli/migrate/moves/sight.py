@@ -10,7 +10,7 @@ from cli.cluster.dump import FoundObject
 from cli.migrate.convert_flavors import FLAVOR
 from cli.migrate.convert_queues import CLUSTER_QUEUE, COHORT
 from cli.migrate.moves import quiet
-from cli.migrate.moves.backup import Backups, read_backups
+from cli.migrate.moves.backup import Backups, as_before, read_backups
 from cli.migrate.moves.steps import LinkedQueue, QueueLinks, read_amount
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import KueueObjectsRead, list_resources, read_cluster
@@ -77,20 +77,12 @@ async def look_around(client: Client, kueue_namespace: str, namespace: str) -> M
         for name, body in live.items()
         if (known := backups.of_queue(name, str(body["metadata"]["uid"]))) is not None
     }
-    found = [
-        replace(one, body={**one.body, "spec": before[one.name]}) if is_moved(one, before) else one
-        for one in read.found
-    ]
+    found = [as_before(one, backups) for one in read.found]
     view = make_view(found, before)
     namespaces = await client.list(NAMESPACES, type=Namespace)
     labels = {one.metadata.name: dict(one.metadata.labels or {}) for one in namespaces}
     ours = {one["metadata"]["name"]: one for one in await list_or_none(client, CLUSTER_QUEUES)}
     return MoveSight(kinds, replace(read, found=found), live, view, backups, labels, ours)
-
-
-def is_moved(one: FoundObject, before: Mapping[str, Json]) -> bool:
-    """Whether it is a queue of which there is a backup."""
-    return one.kind == CLUSTER_QUEUE and one.name in before
 
 
 def make_view(found: list[FoundObject], before: Mapping[str, Json]) -> QueueLinks:

@@ -225,7 +225,10 @@ class TakeBack:
             try:
                 if (mine := ours.get(uid)) is not None and is_admitted_here(mine) and not quiet.is_suspended(job):
                     is_placed = (job["metadata"]["namespace"], queue) in placed
-                    wanted = {**make_workload(mine, job, placed=is_placed), "status": make_status(mine, job)}
+                    wanted = {
+                        **make_workload(mine, job, placed=is_placed),
+                        "status": make_status(mine, job, checks_of(sight, mine)),
+                    }
                 count += await self.hand_back_job(sight.kinds["Workload"], job, wanted, theirs)
             except (KubeError, KeyError, TypeError, ValueError) as error:
                 raise Failure(
@@ -417,6 +420,13 @@ def placed_queues(sight: MoveSight) -> set[tuple[str, str]]:
         name for name, spec in view.specs.items() if any(one["name"] in view.topologies for one in flavors_of(spec))
     }
     return {(one.namespace, one.name) for one in view.local_queues if one.cluster_queue in with_places}
+
+
+def checks_of(sight: MoveSight, ours: Json) -> list[str]:
+    """The AdmissionChecks of Kueue's queue in which a job runs by our Workload."""
+    spec = sight.view.specs.get(ours["status"]["admission"]["clusterQueue"]) or {}
+    checks = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    return [one["name"] for one in checks]
 
 
 async def is_available(client: Client, kueue_namespace: str) -> bool:

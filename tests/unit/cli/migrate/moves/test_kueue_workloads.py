@@ -111,6 +111,12 @@ def test_it_is_admitted_as_the_job_runs_by_host_and_since_then():
     assert status["accumulatedPastExecutionTimeSeconds"] == 60
 
 
+def test_checks_of_its_queue_count_as_passed():
+    assert "admissionChecks" not in make_status(ours(), job())
+    (check,) = make_status(ours(), job(), ["nodes"])["admissionChecks"]
+    assert (check["name"], check["state"], check["lastTransitionTime"]) == ("nodes", "Ready", SINCE)
+
+
 def test_levels_without_hosts_stay():
     (part,) = make_status(ours(levels=("rack",)), job())["admission"]["podSetAssignments"]
     assert decode(part["topologyAssignment"])[0] == ("rack",)
