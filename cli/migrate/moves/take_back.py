@@ -7,7 +7,8 @@ Rules
 - A Workload of Kueue that holds quota for a job that is suspended by now would start it at once, past the queue, with
   places of long ago. It is deleted, and Kueue makes another, which waits.
 - Kueue looks at a job when it changes, and not when the label of its namespace does. So each is changed: jobs that wait
-  lose what our webhook stamped on them, and all get an annotation for a moment.
+  lose what our webhook stamped on them, and all get an annotation for a moment. So do those that ended meanwhile: their
+  Workloads in Kueue would hold quota for ever.
 """
 
 import asyncio
@@ -287,13 +288,14 @@ class TakeBack:
         """Have Kueue look at each job, and watch what runs. Raises Failure where Kueue suspended something."""
         seen = await look_at_jobs(self._client, sight, step.namespaces)
         placed = placed_queues(sight)
+        unfinished = {owner_uid(one) for one in seen.workloads if not is_true(one.status.conditions, FINISHED)}
         running = {}
         for uid, job in seen.jobs.items():
             meta = job["metadata"]
             queue = (meta.get("labels") or {}).get(_KEYS.queue_name)
-            if queue is None or quiet.has_ended(job):
+            if queue is None or (quiet.has_ended(job) and uid not in unfinished):
                 continue
-            if not quiet.is_suspended(job):
+            if not quiet.is_suspended(job) and not quiet.has_ended(job):
                 running[uid] = quiet.title_of(job)
             await self._wake_job(job, placed=(meta["namespace"], queue) in placed)
         await asyncio.sleep(WATCHED_SECONDS if running else 0)
