@@ -1,9 +1,9 @@
 """``topogate migrate``: the subcommand for each queue that can be taken over."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 import yaml
@@ -12,8 +12,8 @@ from cli.connected import connected
 from cli.migrate.apply_objects import AppliedObjects, apply_report
 from cli.migrate.check import check_cluster, render_findings
 from cli.migrate.migration import migrate_objects
-from cli.migrate.moves.handover import Handover, MoveOptions, Tell
-from cli.migrate.moves.take_back import TakeBack
+from cli.migrate.moves.handover import MoveOptions
+from cli.migrate.moves.running import run_way, show_steps
 from cli.migrate.rendering import render_report
 from cli.migrate.rows import MigrationReport
 from cli.migrate.source_objects import NAMESPACE as KUEUE_NAMESPACE
@@ -56,6 +56,9 @@ Queues = Annotated[
 ]
 Move = Annotated[bool, typer.Option("--move", help="Move queues with their namespaces to Topogate; what runs goes on.")]
 Back = Annotated[bool, typer.Option("--back", help="Hand queues that moved back to Kueue; what runs goes on.")]
+Finish = Annotated[bool, typer.Option("--finish", help="Delete Kueue, once all of it has moved. Asks first.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --finish: do not ask.")]
+KeepKueue = Annotated[bool, typer.Option("--keep-kueue", help="With --finish: only say what would be deleted.")]
 SharedNodes = Annotated[
     bool, typer.Option("--shared-nodes", help="With --move: also where a topology is shared with queues that stay.")
 ]
@@ -77,6 +80,9 @@ def migrate_kueue(
     check: Check = False,
     move: Move = False,
     back: Back = False,
+    finish: Finish = False,
+    yes: Yes = False,
+    keep_kueue: KeepKueue = False,
     shared_nodes: SharedNodes = False,
     skip_refused: SkipRefused = False,
     overwrite: Overwrite = False,
@@ -92,16 +98,19 @@ def migrate_kueue(
     With -o yaml, stdout has our objects alone, for `kubectl apply -f -`, and the report goes to stderr. The exit status
     is 3 if something is refused or --check finds something, else 0.
     """
-    if dry_run + apply + check + move + back > 1:
-        raise Failure("--dry-run, --apply, --check, --move and --back exclude each other: choose one")
-    if files and (check or move or back):
-        raise Failure("--check, --move and --back look at the jobs of a cluster: leave -f out")
-    if queues and not (move or back):
-        raise Failure("QUEUE says what to move: give --move or --back too")
-    if shared_nodes and not move:
-        raise Failure("--shared-nodes says how to move: give --move too")
-    if (skip_refused or overwrite) and not apply:
-        raise Failure("--skip-refused and --overwrite say how to apply: give --apply too")
+    given = {"--dry-run": dry_run, "--apply": apply, "--check": check, "--move": move, "--back": back}
+    way = choose_way({**given, "--finish": finish})
+    for option, is_given in (
+        ("-f", bool(files)),
+        ("QUEUE", bool(queues)),
+        ("--shared-nodes", shared_nodes),
+        ("--yes", yes),
+        ("--keep-kueue", keep_kueue),
+        ("--skip-refused", skip_refused),
+        ("--overwrite", overwrite),
+    ):
+        if is_given:
+            require_way(way, option)
     cluster = partial(connected, kubeconfig=kubeconfig, context=context, administrator=COMMAND)
     if check:
         with progress("looking at the cluster"):
@@ -109,9 +118,9 @@ def migrate_kueue(
         emit({"findings": found}, output, table=render_findings(found))
         raise typer.Exit(REFUSED if found else 0)
     names = [name.strip() for name in without_checks.split(",") if name.strip()]
-    if move or back:
+    if move or back or finish:
         options = MoveOptions(namespace, kueue_namespace, tuple(names), shared_nodes)
-        moving = partial(_move if move else _take_back, queues=queues or (), options=options)
+        moving = partial(run_way, way=way, queues=queues or (), options=options, yes=yes, keep=keep_kueue)
         show_steps(lambda tell: cluster(partial(moving, tell=tell)), output)
         return
     if files:
@@ -137,27 +146,29 @@ async def _apply(
     return await apply_report(client, report, namespace, skip_refused=skip_refused, overwrite=overwrite)
 
 
-async def _move(client: Client, *, queues: Sequence[str], options: MoveOptions, tell: Tell) -> None:
-    await Handover(client, options, tell).move_queues(queues)
+def choose_way(given: Mapping[str, bool]) -> str:
+    """The one option that says what to do; --dry-run where none does. Raises Failure where several do."""
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        raise Failure(f"{' and '.join(chosen)} exclude each other: choose one of {', '.join(given)}")
+    return chosen[0] if chosen else "--dry-run"
 
 
-async def _take_back(client: Client, *, queues: Sequence[str], options: MoveOptions, tell: Tell) -> None:
-    await TakeBack(client, options, tell).take_back(queues)
+def require_way(way: str, option: str) -> None:
+    """Raises Failure where an option says more about something else than what is to be done."""
+    if way not in (ways := _SAYS_MORE[option]):
+        raise Failure(f"{option} goes with {' or '.join(ways)} alone: give that, or leave {option} out")
 
 
-def show_steps(work: Callable[[Tell], None], output: OutputFormat) -> None:
-    """Print what is done as it is done; as JSON or YAML all of it at the end."""
-    told: list[str] = []
-
-    def tell(text: str) -> None:
-        told.append(text)
-        if output is OutputFormat.TABLE:
-            # A move takes minutes: each line is there when its step is.
-            stdout().print(text, soft_wrap=True, markup=False, highlight=False)
-
-    work(tell)
-    if output is not OutputFormat.TABLE:
-        emit({"steps": told}, output)
+_SAYS_MORE: Final = {
+    "-f": ("--dry-run", "--apply"),
+    "QUEUE": ("--move", "--back"),
+    "--shared-nodes": ("--move",),
+    "--yes": ("--finish",),
+    "--keep-kueue": ("--finish",),
+    "--skip-refused": ("--apply",),
+    "--overwrite": ("--apply",),
+}
 
 
 def print_report(report: MigrationReport, output: OutputFormat) -> None:

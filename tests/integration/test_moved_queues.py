@@ -1,4 +1,4 @@
-"""`topogate migrate kueue --move` and `--back` on the real API server, from a Kueue that the test plays."""
+"""`topogate migrate kueue --move`, `--back` and `--finish` on the real API server, from a Kueue that the test plays."""
 
 import pytest
 from support import kueue_kinds
@@ -7,13 +7,25 @@ from support.kueue_played import make_kueue_queue, play_installation, play_kueue
 from support.queues import Queued
 
 from cli.migrate.moves.backup import read_backups
+from cli.migrate.moves.finish import KueueRemoval
 from cli.migrate.moves.handover import Handover, MoveOptions
 from cli.migrate.moves.take_back import TakeBack
 from cli.output import Failure
 from crds.constants import HOSTNAME_LABEL, SERVED
 from crds.kueue.assignment import decode
 from kube.errors import NotFound
-from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, NODES, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import (
+    CLUSTER_QUEUES,
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+)
 from ungater.model.kueue_objects import WORKLOADS as KUEUE_WORKLOADS
 
 pytestmark = pytest.mark.cluster
@@ -172,3 +184,48 @@ async def test_nothing_is_written_before_kueue_leaves_served_namespaces_out(clie
     ):
         await moved(client, namespace)
     assert (await client.get(QUEUES, f"{namespace}-team"))["spec"]["stopPolicy"] == "None"
+
+
+async def finished(client, namespace, *, agrees=True, keep=False):
+    """Finish; what was told, and what was asked."""
+    told, asked = [], []
+
+    def confirm(question):
+        asked.append(question)
+        return agrees
+
+    await KueueRemoval(client, MoveOptions(namespace, "kueue-system"), told.append, confirm).finish(keep=keep)
+    return told, asked
+
+
+async def test_in_the_end_what_is_kueues_is_deleted_and_nothing_else(client, namespace, jobs):
+    started = await started_by_kueue(client, namespace, jobs, "train", await host_of(client, namespace))
+    with pytest.raises(Failure, match=rf"(?s)nothing was deleted:\nnamespace {namespace} is Kueue's"):
+        await finished(client, namespace)
+    async with Running(client, beside_kueue=True):
+        await moved(client, namespace)
+        other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}, "data": {}}
+        await client.create(CONFIG_MAPS, other, "kueue-system")
+        told, asked = await finished(client, namespace, keep=True)
+        assert asked == []
+        assert f"to be deleted: 1 ClusterQueue: {namespace}-team" in told
+        with pytest.raises(Failure, match="nothing was deleted"):
+            await finished(client, namespace, agrees=False)
+        assert await client.list(QUEUES)
+        told, (question,) = await finished(client, namespace)
+        assert question.endswith("objects of Kueue? There is no way back from it.")
+        assert start_times(await jobs.running("train", 2)) == started
+        crds = await client.list(CUSTOM_RESOURCE_DEFINITIONS)
+        assert [one for one in crds if one["spec"]["group"] == "kueue.x-k8s.io"] == []
+        with pytest.raises(NotFound):
+            await client.get(DEPLOYMENTS, "kueue-controller-manager", "kueue-system")
+        assert await client.get(CONFIG_MAPS, "other", "kueue-system")
+        assert await client.get(CLUSTER_QUEUES, f"{namespace}-team")
+        # And what is queued afterwards runs.
+        await jobs.submit("later", 1, gpus=1)
+        await jobs.running("later", 1)
+        told, asked = await finished(client, namespace)
+        assert told[0] == "nothing of Kueue is left"
+        assert asked == []
+    await client.delete(CONFIG_MAPS, "other", "kueue-system")
+    await kueue_kinds.install(client)

@@ -65,6 +65,7 @@ async def read_backups(client: Client, namespace: str) -> Backups:
 
 async def write_backups(client: Client, before: Backups, changes: Mapping[str, QueueBackup | None]) -> None:
     """Add entries, or remove those that are None. Raises Failure where another command writes at the same time."""
+    # A null removes the key: nothing of a queue that went back is left.
     data = {name: one and msgspec.json.encode(one).decode() for name, one in changes.items()}
     try:
         if not before.version:

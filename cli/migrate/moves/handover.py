@@ -66,7 +66,7 @@ class Handover:
         step = choose_step(sight.view, wanted)
         if not step.queues:
             raise Failure("Kueue has no ClusterQueue, so there is nothing to move")
-        await self._check(sight, step)
+        await self.check_step(sight, step)
         done = MoveFacts()
         # Looked at again after each phase: others write to these objects too, and a run may have ended anywhere.
         while (phase := next_phase(self._facts(sight, step, done))) is not MovePhase.DONE:
@@ -93,7 +93,7 @@ class Handover:
 
     # --- before anything is written ----------------------------------------------------------------------------------
 
-    async def _check(self, sight: MoveSight, step: MoveStep) -> None:
+    async def check_step(self, sight: MoveSight, step: MoveStep) -> None:
         """Raises Failure where the step cannot be moved; says what there is to know of it."""
         client, options = self._client, self._options
         problems = [text async for text in find_missing_here(client, options.namespace)]
@@ -109,6 +109,7 @@ class Handover:
             f"would be lent twice: move it too, or `kubectl delete clusterqueues.topogate.dev {name}`"
             for name in objects.find_lent_twice()
         )
+        # Last, as it asks the API server for each object.
         problems += await objects.find_conflicts(client)
         notes = [*find_notes(sight.view, step, used_amounts(seen.workloads))]
         if not options.shared_nodes:
@@ -125,14 +126,14 @@ class Handover:
         """Do what a phase asks for, and what is done with it."""
         match phase:
             case MovePhase.BACK_UP:
-                await self._back_up(sight, step)
+                await self.back_up_queues(sight, step)
             case MovePhase.HOLD:
                 if await patch_queues(
                     self._client, sight, step.queues, kueue_spec.is_held, lambda _: kueue_spec.patch_to_hold()
                 ):
                     self._tell(f"Kueue admits nothing more in {name_queues(step.queues)}")
             case MovePhase.SETTLE:
-                await self._settle(sight, step)
+                await self.wait_quiet(sight, step)
                 return replace(done, settled=True)
             case MovePhase.MAKE:
                 await self._apply(self._objects(sight, step).list_early())
@@ -141,9 +142,9 @@ class Handover:
                 if await patch_queues(self._client, sight, step.queues, kueue_spec.is_alone, kueue_spec.patch_to_leave):
                     self._tell(f"{name_queues(step.queues)} left the cohort in Kueue")
             case MovePhase.SERVE:
-                await self._serve(sight.unserved_of(step.namespaces))
+                await self.serve_namespaces(sight.unserved_of(step.namespaces))
             case MovePhase.ADOPT:
-                await self._wait_adopted(sight, step)
+                await self.wait_adopted(sight, step)
                 return replace(done, adopted=True)
             case MovePhase.RELEASE:
                 await self._apply(self._objects(sight, step).list_final())
@@ -153,7 +154,9 @@ class Handover:
                 return replace(done, cleaned=True)
         return done
 
-    async def _back_up(self, sight: MoveSight, step: MoveStep) -> None:
+    async def back_up_queues(self, sight: MoveSight, step: MoveStep) -> None:
+        """Keep what Kueue's queues are, before anything of them changes."""
+        # All of them in one write: half a step would be taken for one that others moved.
         kept = {
             name: QueueBackup(sight.uid_of(name), sight.live[name].get("spec") or {})
             for name in step.queues
@@ -161,7 +164,7 @@ class Handover:
         }
         await write_backups(self._client, sight.backups, kept)
 
-    async def _settle(self, sight: MoveSight, step: MoveStep) -> None:
+    async def wait_quiet(self, sight: MoveSight, step: MoveStep) -> None:
         """Wait until nothing was under way for some seconds. Raises Failure with what is; Kueue's queues go on then."""
         deadline = self._clock.monotonic() + self._options.patience
         quiet_since = None
@@ -177,13 +180,14 @@ class Handover:
                 break
             await asyncio.sleep(POLL_SECONDS)
         # Jobs that wait would wait for ever: nobody would take the hold away.
-        undone = await self._undo(step)
+        undone = await self.undo_hold(step)
         what = f"nothing was moved: after {self._options.patience:g} s Kueue still has something under way; {undone}"
         raise say_stopped(what, under_way)
 
-    async def _undo(self, step: MoveStep) -> str:
+    async def undo_hold(self, step: MoveStep) -> str:
         """Have Kueue go on, where no namespace of the step is labelled yet; what was done, in words."""
         sight = await self._look()
+        # Kueue leaves out those that are labelled, so its queue may not go on for them.
         if len(sight.unserved_of(step.namespaces)) < len(set(step.namespaces) & sight.labels.keys()):
             return "its queues stay on hold, since some of their namespaces have moved before: run the command again"
         for name in step.queues:
@@ -201,7 +205,7 @@ class Handover:
             if one.outcome != "unchanged":
                 self._tell(str(one))
 
-    async def _serve(self, namespaces: list[str]) -> None:
+    async def serve_namespaces(self, namespaces: list[str]) -> None:
         """Label namespaces, and wait until looks of Kueue's that are under way have ended."""
         for name in namespaces:
             body = {"metadata": {"labels": {SERVED: "true"}}}
@@ -213,7 +217,7 @@ class Handover:
         # Kueue asks for the label at the beginning of each look, and its cache may be late by as much.
         await asyncio.sleep(STILL_SECONDS)
 
-    async def _wait_adopted(self, sight: MoveSight, step: MoveStep) -> None:
+    async def wait_adopted(self, sight: MoveSight, step: MoveStep) -> None:
         """Wait until what runs is taken over. Raises Failure with what is not; our queues stay on hold then."""
         start = self._clock.monotonic()
         while True:

@@ -73,6 +73,7 @@ def make_workload(ours: Json, job: Json, *, placed: bool = True) -> Json:
         "priority": spec.get("priority", 0),
     }
     if given := spec.get("priorityClassName"):
+        # Both kinds of classes have names of their own: the label of the job tells which one it is.
         of_kueue = given == (meta.get("labels") or {}).get(_KEYS.priority_class)
         group, kind = (GROUP, "WorkloadPriorityClass") if of_kueue else ("scheduling.k8s.io", "PriorityClass")
         made["priorityClassRef"] = {"group": group, "kind": kind, "name": given}
@@ -118,6 +119,7 @@ def _request_of(annotations: Mapping[str, str]) -> Json:
     for field, key in _REQUESTS.items():
         if key in annotations and not found:
             found[field] = annotations[key]
+    # Kueue takes the first of the three that is there (0.19.2, tas.go, podSetTopologyRequestBuilder).
     if not found and annotations.get(_KEYS.unconstrained) in {"true", "false"}:
         found["unconstrained"] = annotations[_KEYS.unconstrained] == "true"
     level, size = annotations.get(_KEYS.slice_level), annotations.get(_KEYS.slice_size, "")
@@ -173,6 +175,7 @@ def _part(ours: Json, count: int) -> Json:
     flavors, had = ours.get("flavors") or {}, max(1, ours.get("count", 0))
     usage = {}
     for name, value in (ours.get("resourceUsage") or {}).items():
+        # Rounded up for each pod: less than it takes would let others have it.
         if name in flavors:
             usage[name] = format_quantity(name, -(-parse(name, value) // had) * count)
     made = {"name": ours["name"].lower(), "count": count, "flavors": flavors, "resourceUsage": usage}

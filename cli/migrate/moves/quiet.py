@@ -17,6 +17,7 @@ from ungater.model.pod_slots import finished
 
 ADMISSION_GATE: Final = f"{DEFAULT_DOMAIN}/admission"  # 0.19.2, pkg/controller/jobs/pod/constants
 OUR_GATE: Final = Keys().gate
+OUR_MARK: Final = Keys().workload
 MULTI: Final = f"{DEFAULT_DOMAIN}/multikueue"
 ADOPTED_KINDS: Final = ("Job", "JobSet")  # which can be suspended: others are known by their pods
 Jobs = Mapping[str, Json]  # by uid

@@ -157,10 +157,11 @@ def find_notes(
     # A tree that moves whole goes on borrowing here, so nothing is said of it.
     for queue in step.queues:
         if tree_of(queue, view) in divided:
-            yield from _told_borrowed(queue, view.specs[queue], used.get(queue, {}))
+            yield from tell_borrowed(queue, view.specs[queue], used.get(queue, {}))
 
 
-def _told_borrowed(queue: str, spec: Json, used: Mapping[tuple[str, str], int]) -> Iterator[MoveNote]:
+def tell_borrowed(queue: str, spec: Json, used: Mapping[tuple[str, str], int]) -> Iterator[MoveNote]:
+    """What a queue holds beyond its own quota, which nobody lends to it in a divided tree."""
     own = nominal_of(spec)
     for (flavor, resource), amount in sorted(used.items()):
         if (more := amount - own.get((flavor, resource), 0)) > 0:

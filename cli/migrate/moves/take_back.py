@@ -7,8 +7,8 @@ Rules
 - A Workload of Kueue that holds quota for a job that is suspended by now would start it at once, past the queue, with
   places of long ago. It is deleted, and Kueue makes another, which waits.
 - Kueue looks at a job when it changes, and not when the label of its namespace does. So each is changed: jobs that wait
-  lose what our webhook stamped on them, and all get an annotation for a moment. So do those that ended meanwhile: their
-  Workloads in Kueue would hold quota for ever.
+  lose what our webhook stamped on them, and all get an annotation for a moment; those too that ended here, which hold
+  their quota in Kueue until it looks at them.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class TakeBack:
     async def take_back(self, wanted: Collection[str]) -> None:
         """Hand the steps of these queues back; all that moved where none is named. Raises Failure with what to do."""
         sight = await self._look()
-        step = self._choose(sight, wanted)
+        step = self.choose_moved(sight, wanted)
         if problems := [text async for text in find_missing_there(self._client, sight, self._options.kueue_namespace)]:
             raise say_stopped("nothing was moved back", problems)
         if not await is_available(self._client, self._options.kueue_namespace):
@@ -92,7 +92,8 @@ class TakeBack:
     async def _look(self) -> MoveSight:
         return await look_around(self._client, self._options.kueue_namespace, self._options.namespace)
 
-    def _choose(self, sight: MoveSight, wanted: Collection[str]) -> MoveStep:
+    def choose_moved(self, sight: MoveSight, wanted: Collection[str]) -> MoveStep:
+        """The step of these queues. Raises Failure where none has moved, or one that shares a namespace has not."""
         moved = sight.view.moved
         if not moved:
             raise Failure(
@@ -107,6 +108,7 @@ class TakeBack:
         return step
 
     def _facts(self, sight: MoveSight, step: MoveStep, done: BackFacts) -> BackFacts:
+        # Any value: Kueue leaves a namespace out for the key alone.
         served = [name for name in step.namespaces if name in sight.labels and SERVED in sight.labels[name]]
         ours = {name: sight.ours[name].get("spec") or {} for name in step.queues if name in sight.ours}
         live = {name: sight.live[name].get("spec") or {} for name in step.queues}
@@ -134,25 +136,25 @@ class TakeBack:
                 await self._patch_ours(sight, step, lambda _: kueue_spec.patch_to_hold())
                 self._tell(f"Topogate admits nothing more in {name_queues(step.queues)}")
             case BackPhase.SETTLE:
-                await self._settle(sight, step, served)
+                await self.wait_quiet(sight, step, served)
                 return replace(done, settled=True)
             case BackPhase.HAND_BACK:
-                await self._hand_back(sight, served)
+                await self.hand_back_jobs(sight, served)
                 return replace(done, handed=True)
             case BackPhase.LEAVE:
-                await self._leave_cohorts(sight, step)
+                await self.leave_cohorts(sight, step)
             case BackPhase.RETURN:
                 await self._patch_theirs(sight, step, kueue_spec.patch_to_return)
             case BackPhase.UNSERVE:
-                await self._unserve(served)
+                await self.unserve_namespaces(served)
             case BackPhase.WAKE:
-                await self._wake(sight, step)
+                await self.wake_jobs(sight, step)
                 return replace(done, woken=True)
             case BackPhase.RELEASE:
                 await self._patch_theirs(sight, step, kueue_spec.patch_to_release)
                 self._tell(f"Kueue admits again in {name_queues(step.queues)}")
             case BackPhase.REMOVE:
-                await self._remove_ours(sight, step)
+                await self.remove_ours(sight, step)
                 return replace(done, removed=True)
             case BackPhase.FORGET:
                 await write_backups(self._client, sight.backups, dict.fromkeys(step.queues))
@@ -172,7 +174,7 @@ class TakeBack:
                 body = patch(sight.view.specs[name])
                 await self._client.patch(sight.kinds[CLUSTER_QUEUE], name, body=body, field_manager=FIELD_MANAGER)
 
-    async def _leave_cohorts(self, sight: MoveSight, step: MoveStep) -> None:
+    async def leave_cohorts(self, sight: MoveSight, step: MoveStep) -> None:
         """Take our queues out of their trees, with the quota of the Cohorts, before Kueue lends that again."""
         roots = {tree_of(name, sight.view) for name in step.queues} - {""}
         for one in await list_or_none(self._client, COHORTS):
@@ -184,7 +186,7 @@ class TakeBack:
 
     # --- what runs and what waits ------------------------------------------------------------------------------------
 
-    async def _settle(self, sight: MoveSight, step: MoveStep, served: Collection[str]) -> None:
+    async def wait_quiet(self, sight: MoveSight, step: MoveStep, served: Collection[str]) -> None:
         """Wait until Topogate has nothing under way. Raises Failure with what is; our queues go on then."""
         deadline = self._clock.monotonic() + self._options.patience
         quiet_since = None
@@ -201,6 +203,7 @@ class TakeBack:
                 break
             await asyncio.sleep(POLL_SECONDS)
         # Jobs that wait would wait for ever: nobody would take the hold away.
+        # One that is outside of its cohort by now stays on hold: it would admit by another quota.
         for name in step.queues:
             before = sight.view.specs[name]
             if name in sight.ours and kueue_spec.is_alone(sight.ours[name]["spec"]) == kueue_spec.is_alone(before):
@@ -209,7 +212,7 @@ class TakeBack:
         what = f"nothing was moved back: after {self._options.patience:g} s Topogate still has something under way"
         raise say_stopped(f"{what}; its queues go on", under_way)
 
-    async def _hand_back(self, sight: MoveSight, served: Collection[str]) -> None:
+    async def hand_back_jobs(self, sight: MoveSight, served: Collection[str]) -> None:
         """Have Kueue's Workloads say what runs, and none that a job is to start which waits."""
         seen = await look_at_jobs(self._client, sight, served)
         ours, placed, count = await raw_workloads(self._client, served), placed_queues(sight), 0
@@ -223,7 +226,7 @@ class TakeBack:
                 if (mine := ours.get(uid)) is not None and is_admitted_here(mine) and not quiet.is_suspended(job):
                     is_placed = (job["metadata"]["namespace"], queue) in placed
                     wanted = {**make_workload(mine, job, placed=is_placed), "status": make_status(mine, job)}
-                count += await self._hand_back_job(sight.kinds["Workload"], job, wanted, theirs)
+                count += await self.hand_back_job(sight.kinds["Workload"], job, wanted, theirs)
             except (KubeError, KeyError, TypeError, ValueError) as error:
                 raise Failure(
                     f"{quiet.title_of(job)} could not be handed back: {error}; its queue stays on hold, and it runs "
@@ -231,13 +234,13 @@ class TakeBack:
                 ) from error
         self._tell(f"Kueue has a Workload of each of {count} running jobs")
 
-    async def _hand_back_job(self, kind: Resource, job: Json, wanted: Json | None, theirs: list[KueueWorkload]) -> bool:
+    async def hand_back_job(self, kind: Resource, job: Json, wanted: Json | None, theirs: list[KueueWorkload]) -> bool:
         """Whether a job is to run by Kueue's admission; ``wanted``: its Workload of Kueue, None where nothing is."""
         if quiet.is_suspended(job):
             for one in theirs:
                 if holds_quota(one):
                     await self._delete_theirs(kind, one)
-        # What was not taken over runs by Kueue's admission still.
+        # What was not taken over has a Workload of ours that is not admitted, and runs by Kueue's admission still.
         if wanted is None:
             return False
         status, matching = wanted["status"], None
@@ -247,6 +250,7 @@ class TakeBack:
             elif not is_true(one.status.conditions, FINISHED):
                 await self._delete_theirs(kind, one)
         if matching is None:
+            # The status goes right after: until then Kueue takes the pods for those of a workload without places.
             meta = wanted["metadata"]
             await self._client.create(kind, wanted, meta["namespace"], field_manager=FIELD_MANAGER)
         else:
@@ -275,7 +279,8 @@ class TakeBack:
             await self._client.patch(kind, meta.name, meta.namespace, body=body, field_manager=FIELD_MANAGER)
             await self._client.delete(kind, meta.name, meta.namespace, propagation="Background")
 
-    async def _unserve(self, served: Collection[str]) -> None:
+    async def unserve_namespaces(self, served: Collection[str]) -> None:
+        """Take the label off, and wait until both have noticed."""
         for name in served:
             with suppress(NotFound):
                 body = {"metadata": {"labels": {SERVED: None}}}
@@ -284,7 +289,7 @@ class TakeBack:
         # A label ends the controller's term, and Kueue's cache of namespaces may be late.
         await asyncio.sleep(STILL_SECONDS)
 
-    async def _wake(self, sight: MoveSight, step: MoveStep) -> None:
+    async def wake_jobs(self, sight: MoveSight, step: MoveStep) -> None:
         """Have Kueue look at each job, and watch what runs. Raises Failure where Kueue suspended something."""
         seen = await look_at_jobs(self._client, sight, step.namespaces)
         placed = placed_queues(sight)
@@ -293,11 +298,19 @@ class TakeBack:
         for uid, job in seen.jobs.items():
             meta = job["metadata"]
             queue = (meta.get("labels") or {}).get(_KEYS.queue_name)
+            # One that ended here holds its quota in Kueue until Kueue has looked at it.
             if queue is None or (quiet.has_ended(job) and uid not in unfinished):
                 continue
-            if not quiet.is_suspended(job) and not quiet.has_ended(job):
+            if quiet.has_ended(job):
+                await self.wake_job(job, placed=True)
+                continue
+            if not quiet.is_suspended(job):
                 running[uid] = quiet.title_of(job)
-            await self._wake_job(job, placed=(meta["namespace"], queue) in placed)
+            await self.wake_job(job, placed=(meta["namespace"], queue) in placed)
+        for one in seen.workloads:
+            # Its job is gone, and nobody took its finalizer off while Kueue left its namespace out.
+            if one.metadata.deletion_timestamp is not None and owner_uid(one) not in seen.jobs:
+                await self._delete_theirs(sight.kinds["Workload"], one)
         await asyncio.sleep(WATCHED_SECONDS if running else 0)
         after = await look_at_jobs(self._client, sight, step.namespaces)
         ended = [title for uid, title in running.items() if uid in after.jobs and quiet.is_suspended(after.jobs[uid])]
@@ -308,14 +321,15 @@ class TakeBack:
                 ended,
             )
 
-    async def _wake_job(self, job: Json, *, placed: bool) -> None:
+    async def wake_job(self, job: Json, *, placed: bool) -> None:
         """Change a job, and a job that waits back to what its user wrote."""
         resource = JOBS if job["kind"] == JOBS.kind else JOB_SETS
         meta = job["metadata"]
         woken = {"metadata": {"uid": meta["uid"], "annotations": {WOKEN: "true"}}}
         with suppress(NotFound):
             try:
-                changes = unstamp_job(job, placed=placed) if quiet.is_suspended(job) else {}
+                waits = quiet.is_suspended(job) and not quiet.has_ended(job)
+                changes = unstamp_job(job, placed=placed) if waits else {}
                 await self._patch_job(resource, meta, woken | changes)
             except (Invalid, Conflict) as error:
                 # Kubernetes lets a template change only until the first pod.
@@ -329,8 +343,9 @@ class TakeBack:
 
     # --- what is left of ours ----------------------------------------------------------------------------------------
 
-    async def _remove_ours(self, sight: MoveSight, step: MoveStep) -> None:
+    async def remove_ours(self, sight: MoveSight, step: MoveStep) -> None:
         """Delete our Workloads, and the queues that --move made."""
+        # Workloads first: a queue that is deleted before them is waited for by its finalizer.
         for namespace in step.namespaces:
             if namespace not in sight.labels:
                 continue
@@ -378,6 +393,7 @@ def _unstamp(template: Json, *, placed: bool) -> Json:
         return {}
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     ours = [_KEYS.pod_set, _KEYS.workload, *([] if placed else [_KEYS.unconstrained])]
+    # A key that is not there needs no null: a patch that changes nothing wakes nobody.
     gone = {key: None for key in ours if key in annotations}
     rest = [one for one in gates if not is_our_gate(one)]
     return {"spec": {"schedulingGates": rest or None}} | ({"metadata": {"annotations": gone}} if gone else {})
