@@ -9,9 +9,10 @@ import pytest
 from support.kueue_move import KUEUE_WORKLOADS, expected_order, in_waves, moving_cluster, out_of_order, stream
 
 from benchmarks.harness import kueue
+from cli.migrate.source_objects import list_resources
 from crds.constants import HOSTNAME_LABEL
 from crds.kueue.assignment import decode
-from kube.resources import WORKLOADS
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, WORKLOADS
 from localcluster.errors import BinariesMissing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -95,3 +96,25 @@ async def test_what_waits_is_admitted_after_the_move_as_kueue_would_have_admitte
     for key in wanted:
         by_kueue, by_topogate = ([name for one in order for name in one if name in wanted[key]] for order in orders)
         assert by_topogate == by_kueue == wanted[key]
+
+
+@in_full
+async def test_once_all_has_moved_kueue_is_deleted_and_what_it_started_runs_on(real):
+    running, waiting = stream("running"), stream("waiting")
+    async with moving_cluster(real) as moving:
+        client, witness = moving.client, moving.witness
+        await moving.fill(running, in_waves(waiting))
+        await moving.install_topogate()
+        await moving.move()
+        before = witness.running()
+        await moving.finish()
+        assert await list_resources(client) == []
+        crds = await client.list(CUSTOM_RESOURCE_DEFINITIONS)
+        assert [one["metadata"]["name"] for one in crds if one["spec"]["group"] == "kueue.x-k8s.io"] == []
+        for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+            names = [one["metadata"]["name"] for one in await client.list(kind)]
+            assert [name for name in names if name.startswith("kueue")] == []
+        assert witness.running() == before
+        started = await moving.end_in_waves(in_waves(running)[:2])
+        assert out_of_order(started, expected_order(waiting, moving.created)) == []
+        assert witness.wrong == []

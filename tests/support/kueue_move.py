@@ -17,6 +17,7 @@ from support.jobs import GPU, KEYS, until
 from benchmarks.harness import kueue
 from cli.install import installation, waiting
 from cli.install.installation import Requested
+from cli.migrate.moves.finish import KueueRemoval
 from cli.migrate.moves.handover import Handover, MoveOptions
 from cli.migrate.moves.take_back import TakeBack
 from cli.run.components import Components
@@ -328,6 +329,13 @@ class MovingCluster:
         """``topogate migrate kueue --back``; what it told, line by line."""
         told: list[str] = []
         await TakeBack(self.client, MoveOptions(NAMESPACE, SYSTEM_NAMESPACE), told.append).take_back(queues)
+        return told
+
+    async def finish(self) -> list[str]:
+        """``topogate migrate kueue --finish --yes``; what it told, line by line."""
+        told: list[str] = []
+        removal = KueueRemoval(self.client, MoveOptions(NAMESPACE, SYSTEM_NAMESPACE), told.append, lambda _: True)
+        await removal.finish()
         return told
 
     async def replace_pod(self, job: TeamJob) -> Json:
