@@ -17,7 +17,9 @@ from support.jobs import GPU, KEYS, until
 from benchmarks.harness import kueue
 from cli.install import installation, waiting
 from cli.install.installation import Requested
+from cli.migrate.moves.finish import KueueRemoval
 from cli.migrate.moves.handover import Handover, MoveOptions
+from cli.migrate.moves.take_back import TakeBack
 from cli.run.components import Components
 from crds.constants import NAMESPACE, SERVED
 from kube.client import Client
@@ -322,6 +324,39 @@ class MovingCluster:
         told: list[str] = []
         await Handover(self.client, MoveOptions(NAMESPACE, SYSTEM_NAMESPACE), told.append).move_queues(queues)
         return told
+
+    async def take_back(self, *queues: str) -> list[str]:
+        """``topogate migrate kueue --back``; what it told, line by line."""
+        told: list[str] = []
+        await TakeBack(self.client, MoveOptions(NAMESPACE, SYSTEM_NAMESPACE), told.append).take_back(queues)
+        return told
+
+    async def finish(self) -> list[str]:
+        """``topogate migrate kueue --finish --yes``; what it told, line by line."""
+        told: list[str] = []
+        removal = KueueRemoval(self.client, MoveOptions(NAMESPACE, SYSTEM_NAMESPACE), told.append, lambda _: True)
+        await removal.finish()
+        return told
+
+    async def replace_pod(self, job: TeamJob) -> Json:
+        """Delete a pod of a Job that runs, and wait until the one in its place runs, which is returned."""
+        old = next(pod for pod in self.witness.pods.values() if job_of_pod(pod) == job.key)
+        meta = old["metadata"]
+        self.witness.ending.add(job.key)
+        await self.client.delete(PODS, meta["name"], meta["namespace"])
+
+        async def gone() -> bool:
+            return f"{meta['namespace']}/{meta['name']}" not in self.witness.pods
+
+        await until(gone, "the pod to be gone")
+        await self.all_run([job])
+        self.witness.ending.discard(job.key)
+        index = "batch.kubernetes.io/job-completion-index"
+        return next(
+            pod
+            for pod in self.witness.pods.values()
+            if job_of_pod(pod) == job.key and pod["metadata"]["labels"][index] == meta["labels"][index]
+        )
 
     async def workloads_of(self, resource: Resource) -> dict[str, Json]:
         """Workloads of Kueue's or of Topogate's by the key of their Job."""
