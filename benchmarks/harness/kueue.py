@@ -185,8 +185,8 @@ def one_queue(nodes: int) -> Iterator[tuple[Resource, Object]]:
 
 
 async def create_object(kueue: ControlPlaneProcess, client: Client, resource: Resource, each: Object) -> None:
-    """Create an object as soon as Kueue takes it; its webhook may not listen yet."""
-    namespace = "default" if resource.namespaced else None
+    """Create an object, in the namespace that it names or default, as soon as Kueue's webhook takes it."""
+    namespace = each["metadata"].get("namespace", "default") if resource.namespaced else None
     deadline = SYSTEM.monotonic() + PATIENCE_SECONDS
     while True:
         try:

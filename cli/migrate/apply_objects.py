@@ -12,6 +12,7 @@ from cli.cluster import installed
 from cli.install import installation
 from cli.install.steps import InstallStep, read
 from cli.migrate.rows import Json, MigrationReport
+from cli.migrate.source_objects import list_resources
 from cli.output import Failure, counted, some
 from crds.settings import CONFIG_KEY, CONFIG_MAP, SettingsError, parse
 from kube.client import Client
@@ -23,13 +24,17 @@ _SHOWN: Final = 8  # problems in one message
 
 
 class AppliedObjects(msgspec.Struct, frozen=True):
-    """What became of each object, and of the settings."""
+    """What became of each object, and of the settings; ``left``: how many are for --move to make."""
 
     steps: list[InstallStep]
+    left: int = 0
 
     def render_steps(self) -> RenderableType:
         """A line for each."""
-        return Group(*(Text(str(step)) for step in self.steps))
+        lines = [Text(str(step)) for step in self.steps]
+        if self.left:
+            lines.append(Text(f"{counted(self.left, 'queue or cohort')} left to `topogate migrate kueue --move`"))
+        return Group(*lines)
 
 
 async def apply_report(
@@ -49,19 +54,27 @@ async def apply_report(
             "--skip-refused applies the others"
         )
     await installed.require(client)
+    config = await read_settings_map(client, namespace)
     objects = [place_in_namespace(obj, client.connection.namespace) for obj in report.objects]
+    left = 0
+    if installed.in_use(config, namespace).settings.beside_kueue and await list_resources(client):
+        # Queues that Kueue serves still would lend their quota a second time: each comes when it moves.
+        kept = [obj for obj in objects if obj["kind"] not in _MOVED]
+        left, objects = len(objects) - len(kept), kept
     # One after the other: the first refusal of a namespace or a right is the same for all that follow.
     problems = [problem for obj in objects if (problem := await try_object(client, obj, overwrite=overwrite))]
-    config = await read_settings_map(client, namespace)
-    text, kept = merge_settings(config["data"].get(CONFIG_KEY, ""), report.settings, namespace)
-    if kept and not overwrite:
-        problems.extend(f"setting {line}; --overwrite replaces it" for line in kept)
+    text, others = merge_settings(config["data"].get(CONFIG_KEY, ""), report.settings, namespace)
+    if others and not overwrite:
+        problems.extend(f"setting {line}; --overwrite replaces it" for line in others)
     if problems:
         more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise Failure("nothing was applied:\n" + "\n".join(problems[:_SHOWN]) + more)
     # Objects before settings: a setting restarts the term of the controller, which then finds its queues.
     steps = [step async for step in installation.apply(client, objects, field_manager=FIELD_MANAGER)]
-    return AppliedObjects([*steps, await write_settings_map(client, namespace, config, text)])
+    return AppliedObjects([*steps, await write_settings_map(client, namespace, config, text)], left)
+
+
+_MOVED: Final = ("Cohort", "ClusterQueue", "LocalQueue")
 
 
 def place_in_namespace(obj: Json, namespace: str) -> Json:

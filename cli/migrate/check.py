@@ -14,9 +14,10 @@ from cli.migrate.convert_settings import leaves_served_out
 from cli.migrate.judge_workloads import KEYS
 from cli.migrate.leaves import list_leaves
 from cli.migrate.migration import migrate_objects
+from cli.migrate.moves.backup import read_as_before
 from cli.migrate.nobody import Key, NobodyFinding, ServingView, find_unserved, read_queued
 from cli.migrate.rows import Json
-from cli.migrate.source_objects import DEPLOYMENT, list_resources, read_cluster, read_configuration
+from cli.migrate.source_objects import DEPLOYMENT, list_resources, read_configuration
 from cli.output import counted, in_one_line, some
 from crds.constants import MIGRATED_FROM
 from crds.owner_templates import OWNERS
@@ -39,7 +40,7 @@ async def check_cluster(client: Client, namespace: str, kueue_namespace: str) ->
     """What is wrong with jobs that name a queue, and with queues that came from Kueue. Changes nothing."""
     view = await read_view(client, namespace, kueue_namespace)
     queued = [one async for body in list_queued(client) if (one := read_queued(body)) is not None]
-    return [*find_unserved(view, queued), *await find_differing(client, kueue_namespace)]
+    return [*find_unserved(view, queued), *await find_differing(client, namespace, kueue_namespace)]
 
 
 async def read_view(client: Client, namespace: str, kueue_namespace: str) -> ServingView:
@@ -99,11 +100,11 @@ async def list_queued(client: Client) -> AsyncIterator[Json]:
                 yield body | {"kind": resource.kind}
 
 
-async def find_differing(client: Client, kueue_namespace: str) -> list[NobodyFinding]:
+async def find_differing(client: Client, namespace: str, kueue_namespace: str) -> list[NobodyFinding]:
     """Objects of ours that came from Kueue, where Kueue's say something else by now."""
     if not await list_resources(client):
         return []
-    report = migrate_objects(await read_cluster(client, kueue_namespace))
+    report = migrate_objects(await read_as_before(client, kueue_namespace, namespace))
     # One list a kind: a cluster has thousands of queues.
     ours: dict[tuple[Resource, Key], Json] = {}
     for resource in {resource_of(wanted): None for wanted in report.objects}:

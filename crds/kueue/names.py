@@ -7,11 +7,12 @@ _LONGEST: Final = 253  # longMaxWorkloadNameLength; 63 with the feature gate Sho
 _HASH_LENGTH: Final = 5
 
 
-def kueue_workload_name(kind: str, api_version: str, name: str, uid: str) -> str:
+def kueue_workload_name(kind: str, api_version: str, name: str, uid: str, extra: str = "") -> str:
     """The name that Kueue gives to the Workload of a job: ``<kind>-<name, shortened>-<5 hex of sha1>``.
 
-    A Workload with another name serves it as well: it finds the Workloads of a job by their controlling owner.
+    ``extra``: tells it from other Workloads of the job. Kueue takes any name: it finds them by their controlling owner.
     """
     group = api_version.rpartition("/")[0]
-    digest = hashlib.sha1(f"{kind}\n{group}\n{name}\n{uid}".encode(), usedforsecurity=False).hexdigest()
+    apart = "\n".join(filter(None, (f"{kind}\n{group}\n{name}\n{uid}", extra)))
+    digest = hashlib.sha1(apart.encode(), usedforsecurity=False).hexdigest()
     return f"{f'{kind.lower()}-{name}'[: _LONGEST - 1 - _HASH_LENGTH]}-{digest[:_HASH_LENGTH]}"

@@ -5,14 +5,12 @@ The test plays Kueue: it has the CRDs, makes the Workload, and starts the Job wi
 
 import pytest
 from support import kueue_kinds
-from support.jobs import GPU, KEYS, Running, install_crds, job, make_flavor, until
+from support.jobs import KEYS, Running, install_crds, make_flavor, until
+from support.kueue_played import start_times, started_by_kueue
 from support.queues import Queued, make_queue
 
 from crds.constants import ADMITTED_QUOTA, HOSTNAME_LABEL, KUEUE_POD_SET, SERVED
-from crds.kueue.assignment import encode
 from kube.resources import CLUSTER_QUEUES, JOBS, NAMESPACES, NODES, RESOURCE_FLAVORS, WORKLOADS
-from ungater.model.conditions import timestamp
-from ungater.model.kueue_objects import WORKLOADS as KUEUE_WORKLOADS
 
 pytestmark = pytest.mark.cluster
 
@@ -34,44 +32,6 @@ async def jobs(kinds, client, namespace, nodes):
     await client.delete(RESOURCE_FLAVORS, namespace)
 
 
-async def started_by_kueue(client, namespace, jobs, name, host):
-    """A Job of two pods on a host, as it runs by Kueue's admission; the names of its pods."""
-    labels = {KEYS.queue_name: "team"}
-    before = job(name, 2, gpus=1, request={}, gated=False, labels=labels)
-    template = before["spec"]["template"]
-    template["metadata"] = {}
-    body = {
-        **before,
-        "spec": {**before["spec"], "template": {**template, "metadata": {"labels": {KUEUE_POD_SET: "main"}}}},
-    }
-    body["spec"]["template"]["spec"] = {**template["spec"], "nodeSelector": {HOSTNAME_LABEL: host}}
-    made = await client.create(JOBS, body, namespace)
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"], "controller": True}
-    kueue = KUEUE_WORKLOADS[0]
-    workload = {
-        "apiVersion": kueue.api_version,
-        "kind": "Workload",
-        "metadata": {"name": f"job-{name}", "ownerReferences": [owner]},
-        "spec": {"queueName": "team", "podSets": [{"name": "main", "count": 2, "template": template}]},
-    }
-    await client.create(kueue, workload, namespace)
-    given = {
-        "name": "main",
-        "count": 2,
-        "flavors": {GPU: namespace, "cpu": namespace},
-        "resourceUsage": {GPU: "2", "cpu": "2"},
-        "topologyAssignment": encode([HOSTNAME_LABEL], [((host,), 2)]),
-    }
-    conditions = [
-        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": timestamp(1e9)}
-        for kind in ("QuotaReserved", "Admitted")
-    ]
-    status = {"conditions": conditions}
-    status["admission"] = {"clusterQueue": f"{namespace}-team", "podSetAssignments": [given]}
-    await client.patch(kueue, f"job-{name}", namespace, body={"status": status}, subresource="status")
-    return {pod["metadata"]["uid"]: pod["status"].get("startTime") for pod in await jobs.running(name, 2)}
-
-
 async def test_a_label_of_the_namespace_has_its_running_job_taken_over_and_no_pod_ends(client, namespace, jobs):
     names = [node["metadata"]["name"] for node in await client.list(NODES)]
     host = min(name for name in names if name.startswith(f"{namespace}-"))
@@ -90,7 +50,7 @@ async def test_a_label_of_the_namespace_has_its_running_job_taken_over_and_no_po
             return pods if all(KEYS.workload in one and ADMITTED_QUOTA in one for one in said) else None
 
         pods = await until(marked, "the marks of its pods")
-        assert {pod["metadata"]["uid"]: pod["status"].get("startTime") for pod in pods} == before
+        assert start_times(pods) == before
         now = await client.get(JOBS, "train", namespace)
         assert (now["metadata"]["generation"], now["spec"]) == (as_made["metadata"]["generation"], as_made["spec"])
         (part,) = (await jobs.status("train"))["admission"]["podSetAssignments"]

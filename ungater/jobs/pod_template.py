@@ -156,7 +156,7 @@ def start(
 ) -> Body:
     """The patch that lets an admitted job run. ``flavors``: those there are, by name. Raises ClashError.
 
-    ``kueue``: beside Kueue in its domain, the name that its Workload of the job has, or would have.
+    ``kueue``: beside Kueue in its domain, the name of the Workload by which Kueue could take the job back.
     It is refused (a conflict) where the job is not any more what was admitted: somebody may edit it meanwhile.
     """
     changes: list[dict[str, Any]] = []

@@ -16,9 +16,12 @@ SHORTENED = (
 )
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("name", "job-name-ef3a1"), (LONG, SHORTENED)])
-def test_a_workload_is_named_as_kueue_names_it(name, wanted):
-    assert kueue_workload_name("Job", "batch/v1", name, "uid") == wanted
+@pytest.mark.parametrize(
+    ("name", "extra", "wanted"),
+    [("name", "", "job-name-ef3a1"), ("name", "1", "job-name-2514c"), (LONG, "", SHORTENED)],
+)
+def test_a_workload_is_named_as_kueue_names_it(name, extra, wanted):
+    assert kueue_workload_name("Job", "batch/v1", name, "uid", extra) == wanted
 
 
 def test_jobs_that_share_a_name_have_workloads_of_their_own():

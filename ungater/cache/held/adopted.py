@@ -108,10 +108,14 @@ class AdoptedAdmissions:
         return kueue is not None and not kueue.spec.active
 
     def name_in_kueue(self, entry: WorkloadEntry) -> str:
-        """The name of Kueue's Workload of a job; where there is none, the name that Kueue would give to it."""
-        if (kueue := self._beside.find(entry.id)) is not None:
-            return kueue.metadata.name
-        return kueue_workload_name(entry.job.kind, entry.job.api_version, entry.job.name, entry.job.uid)
+        """The name for the Workload by which Kueue could take a job back that is started here; none has it yet.
+
+        A pod that names a Workload of Kueue's that is there, and has no place on the pod's node, is failed by Kueue
+        before it is bound, in whatever namespace (0.19.2, pkg/controller/tas/node_controller.go, getPodsToTerminate).
+        """
+        kueue, job = self._beside.find(entry.id), entry.job
+        extra = kueue.metadata.name if kueue is not None else ""
+        return kueue_workload_name(job.kind, job.api_version, job.name, job.uid, extra)
 
     def _is_of_kueue(self, pod: Pod) -> bool:
         """Whether Kueue started a pod, and it may run."""

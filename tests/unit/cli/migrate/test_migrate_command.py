@@ -70,10 +70,16 @@ def test_the_table_shows_objects_changes_and_refusals(write):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--apply", "--check"), "exclude each other"),
+        (("--apply", "--check"), "--apply and --check exclude each other"),
+        (("--move", "--back"), "exclude each other"),
         (("--check", "-f", "x"), "leave -f out"),
-        (("--skip-refused",), "give --apply too"),
-        (("--overwrite", "--dry-run"), "give --apply too"),
+        (("--move", "-f", "x"), "leave -f out"),
+        (("--skip-refused",), "--skip-refused goes with --apply alone"),
+        (("--overwrite", "--dry-run"), "--overwrite goes with --apply alone"),
+        (("team-a",), "QUEUE goes with --move or --back alone"),
+        (("--back", "--shared-nodes"), "--shared-nodes goes with --move alone"),
+        (("--yes", "--move"), "--yes goes with --finish alone"),
+        (("--keep-kueue",), "--keep-kueue goes with --finish alone"),
         (("-f", "/nowhere/x.yaml"), "/nowhere/x.yaml"),
     ],
 )

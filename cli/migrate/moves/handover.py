@@ -1,0 +1,311 @@
+"""``--move``: some ClusterQueues of Kueue, and their namespaces, to Topogate; no pod that runs ends.
+
+Rules
+- `phases` says what is next, from what is there. Whatever ends the command, the next one goes on from there.
+- Nothing is written before the preflight: what keeps Kueue or Topogate from its part, and objects that are refused.
+- Kueue's queues are on hold, and nothing of them is under way, before their namespaces are labelled; our queues are on
+  hold until what runs is taken over. So at no time are there two who start a job of one namespace.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from cli.install import installation
+from cli.migrate.apply_objects import FIELD_MANAGER
+from cli.migrate.convert_queues import CLUSTER_QUEUE
+from cli.migrate.moves import adoption, kueue_spec, quiet
+from cli.migrate.moves.backup import QueueBackup, write_backups
+from cli.migrate.moves.our_objects import StepObjects, require_taken
+from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase
+from cli.migrate.moves.preflight import find_missing_here, find_missing_there
+from cli.migrate.moves.sight import MoveSight, look_around, look_at_jobs, look_at_ours, used_amounts
+from cli.migrate.moves.steps import MoveStep, choose_step, find_notes
+from cli.migrate.rows import Json
+from cli.output import Failure, some
+from clock import SYSTEM, Clock
+from crds.constants import SERVED
+from kube.client import Client
+from kube.errors import Conflict, NotFound
+from kube.resources import NAMESPACES, PODS
+
+Tell = Callable[[str], None]
+PATIENCE_SECONDS: Final = 120.0
+STILL_SECONDS: Final = 5.0  # what Kueue began before a hold or a label may still be under way
+REFUSED_SECONDS: Final = 15.0  # for which a job may not be taken over before that counts: watches come late
+POLL_SECONDS: Final = 1.0
+_SHOWN: Final = 8  # problems in one message
+KUEUE_FINALIZER: Final = "kueue.x-k8s.io/managed"  # of its plain pods (0.19.2, pkg/controller/jobs/pod)
+
+
+class MoveOptions(msgspec.Struct, frozen=True):
+    """What the command line says. ``namespace``: Topogate's; ``without_checks``: AdmissionChecks that are left out."""
+
+    namespace: str
+    kueue_namespace: str
+    without_checks: tuple[str, ...] = ()
+    shared_nodes: bool = False
+    patience: float = PATIENCE_SECONDS
+
+
+class Handover:
+    """See the module. ``tell`` is called with each thing that was done, as a sentence."""
+
+    def __init__(self, client: Client, options: MoveOptions, tell: Tell, clock: Clock = SYSTEM) -> None:
+        self._client = client
+        self._options = options
+        self._tell = tell
+        self._clock = clock
+
+    async def move_queues(self, wanted: Collection[str]) -> None:
+        """Move the steps of these queues; all where none is named. Raises Failure with what to do."""
+        sight = await self._look()
+        step = choose_step(sight.view, wanted)
+        if not step.queues:
+            raise Failure("Kueue has no ClusterQueue, so there is nothing to move")
+        await self.check_step(sight, step)
+        done = MoveFacts()
+        # Looked at again after each phase: others write to these objects too, and a run may have ended anywhere.
+        while (phase := next_phase(self._facts(sight, step, done))) is not MovePhase.DONE:
+            done = await self._go_through(phase, sight, step, done)
+            sight = await self._look()
+        self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Topogate")
+
+    async def _look(self) -> MoveSight:
+        return await look_around(self._client, self._options.kueue_namespace, self._options.namespace)
+
+    def _facts(self, sight: MoveSight, step: MoveStep, done: MoveFacts) -> MoveFacts:
+        specs = {name: sight.live[name].get("spec") or {} for name in step.queues}
+        return replace(
+            done,
+            unsaved=[name for name in step.queues if name not in sight.view.moved],
+            unheld=[name for name, spec in specs.items() if not kueue_spec.is_held(spec)],
+            joined=[name for name, spec in specs.items() if not kueue_spec.is_alone(spec)],
+            unserved=sight.unserved_of(step.namespaces),
+            unreleased=self._objects(sight, step).find_stopped() if done.adopted else (),
+        )
+
+    def _objects(self, sight: MoveSight, step: MoveStep) -> StepObjects:
+        return StepObjects(sight, step, self._options.without_checks)
+
+    # --- before anything is written ----------------------------------------------------------------------------------
+
+    async def check_step(self, sight: MoveSight, step: MoveStep) -> None:
+        """Raises Failure where the step cannot be moved; says what there is to know of it."""
+        client, options = self._client, self._options
+        problems = [text async for text in find_missing_here(client, options.namespace)]
+        problems += [text async for text in find_missing_there(client, sight, options.kueue_namespace)]
+        if problems:
+            raise say_stopped("nothing was moved", problems)
+        objects = self._objects(sight, step)
+        require_taken(objects.list_refused())
+        seen = await look_at_jobs(client, sight, sight.unserved_of(step.namespaces))
+        problems += quiet.find_obstacles(seen.jobs, seen.pods)
+        problems += (
+            f"ClusterQueue {name} of topogate.dev is in a cohort here, and its namespaces are Kueue's, so its quota "
+            f"would be lent twice: move it too, or `kubectl delete clusterqueues.topogate.dev {name}`"
+            for name in objects.find_lent_twice()
+        )
+        # Last, as it asks the API server for each object.
+        problems += await objects.find_conflicts(client)
+        notes = [*find_notes(sight.view, step, used_amounts(seen.workloads))]
+        if not options.shared_nodes:
+            problems += (f"{one.text}; {one.flag} moves it all the same" for one in notes if one.flag)
+        if problems:
+            raise say_stopped("nothing was moved", problems)
+        self._tell(f"{name_queues(step.queues)} and namespace {some(step.namespaces) or '(none)'} move together")
+        for note in notes:
+            self._tell(f"note: {note.text}")
+
+    # --- phases ------------------------------------------------------------------------------------------------------
+
+    async def _go_through(self, phase: MovePhase, sight: MoveSight, step: MoveStep, done: MoveFacts) -> MoveFacts:
+        """Do what a phase asks for, and what is done with it."""
+        match phase:
+            case MovePhase.BACK_UP:
+                await self.back_up_queues(sight, step)
+            case MovePhase.HOLD:
+                if await patch_queues(
+                    self._client, sight, step.queues, kueue_spec.is_held, lambda _: kueue_spec.patch_to_hold()
+                ):
+                    self._tell(f"Kueue admits nothing more in {name_queues(step.queues)}")
+            case MovePhase.SETTLE:
+                await self.wait_quiet(sight, step)
+                return replace(done, settled=True)
+            case MovePhase.MAKE:
+                await self._apply(self._objects(sight, step).list_early())
+                return replace(done, made=True)
+            case MovePhase.LEAVE:
+                if await patch_queues(self._client, sight, step.queues, kueue_spec.is_alone, kueue_spec.patch_to_leave):
+                    self._tell(f"{name_queues(step.queues)} left the cohort in Kueue")
+            case MovePhase.SERVE:
+                await self.serve_namespaces(sight.unserved_of(step.namespaces))
+            case MovePhase.ADOPT:
+                await self.wait_adopted(sight, step)
+                return replace(done, adopted=True)
+            case MovePhase.RELEASE:
+                await self._apply(self._objects(sight, step).list_final())
+            case MovePhase.CLEAN:
+                await self._clean(step)
+                await self._tell_left(step)
+                return replace(done, cleaned=True)
+        return done
+
+    async def back_up_queues(self, sight: MoveSight, step: MoveStep) -> None:
+        """Keep what Kueue's queues are, before anything of them changes."""
+        # All of them in one write: half a step would be taken for one that others moved.
+        kept = {
+            name: QueueBackup(sight.uid_of(name), sight.live[name].get("spec") or {})
+            for name in step.queues
+            if name not in sight.view.moved
+        }
+        await write_backups(self._client, sight.backups, kept)
+
+    async def wait_quiet(self, sight: MoveSight, step: MoveStep) -> None:
+        """Wait until nothing was under way for some seconds. Raises Failure with what is; Kueue's queues go on then."""
+        deadline = self._clock.monotonic() + self._options.patience
+        quiet_since = None
+        while True:
+            seen = await look_at_jobs(self._client, sight, sight.unserved_of(step.namespaces))
+            under_way = [*quiet.find_unquiet(seen.workloads, seen.jobs, seen.pods)]
+            now = self._clock.monotonic()
+            # A cycle of Kueue's that began before the hold may still admit, so one quiet look does not tell.
+            quiet_since = None if under_way else now if quiet_since is None else quiet_since
+            if quiet_since is not None and now - quiet_since >= STILL_SECONDS:
+                return
+            if under_way and now > deadline:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        # Jobs that wait would wait for ever: nobody would take the hold away.
+        undone = await self.undo_hold(step)
+        what = f"nothing was moved: after {self._options.patience:g} s Kueue still has something under way; {undone}"
+        raise say_stopped(what, under_way)
+
+    async def undo_hold(self, step: MoveStep) -> str:
+        """Have Kueue go on, where no namespace of the step is labelled yet; what was done, in words."""
+        sight = await self._look()
+        # Kueue leaves out those that are labelled, so its queue may not go on for them.
+        if len(sight.unserved_of(step.namespaces)) < len(set(step.namespaces) & sight.labels.keys()):
+            return "its queues stay on hold, since some of their namespaces have moved before: run the command again"
+        for name in step.queues:
+            if name in sight.view.moved:
+                before = sight.view.specs[name]
+                body = kueue_spec.patch_to_return(before, kueue_spec.stop_policy(before))
+                await self._client.patch(sight.kinds[CLUSTER_QUEUE], name, body=body, field_manager=FIELD_MANAGER)
+        # Last: without a backup, a queue on hold would be taken for one that was on hold before.
+        await write_backups(self._client, sight.backups, dict.fromkeys(step.queues))
+        return "its queues go on"
+
+    async def _apply(self, objects: list[Json]) -> None:
+        """Apply objects of ours, and say which changed."""
+        async for one in installation.apply(self._client, objects, field_manager=FIELD_MANAGER):
+            if one.outcome != "unchanged":
+                self._tell(str(one))
+
+    async def serve_namespaces(self, namespaces: list[str]) -> None:
+        """Label namespaces, and wait until looks of Kueue's that are under way have ended."""
+        for name in namespaces:
+            body = {"metadata": {"labels": {SERVED: "true"}}}
+            try:
+                await self._client.patch(NAMESPACES, name, body=body, field_manager=FIELD_MANAGER)
+            except NotFound:
+                continue
+            self._tell(f"namespace {name} is labelled {SERVED}=true")
+        # Kueue asks for the label at the beginning of each look, and its cache may be late by as much.
+        await asyncio.sleep(STILL_SECONDS)
+
+    async def wait_adopted(self, sight: MoveSight, step: MoveStep) -> None:
+        """Wait until what runs is taken over. Raises Failure with what is not; our queues stay on hold then."""
+        start = self._clock.monotonic()
+        while True:
+            seen = await look_at_jobs(self._client, sight, step.namespaces)
+            running = quiet.running_jobs(seen.workloads, seen.jobs)
+            found = adoption.judge_adoption(running, await look_at_ours(self._client, step.namespaces))
+            waited = self._clock.monotonic() - start
+            if found.is_complete:
+                self._tell(f"{len(running)} running jobs are taken over" if running else "no job of it runs")
+                return
+            # A refusal may be of a moment: the controller hears of a job and of Kueue's Workload by two watches.
+            if waited > self._options.patience or (not found.unanswered and waited > REFUSED_SECONDS):
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        told = [f"{title} was not taken over: {why}" for title, why in found.refused.items()]
+        told += [
+            f"{title} was not looked at: `topogate doctor` says whether a controller leads"
+            for title in found.unanswered
+        ]
+        raise say_stopped(
+            f"{name_queues(step.queues)} stay on hold, and what runs goes on: mend it and run the command again, or go "
+            f"back with `topogate migrate kueue --back {' '.join(step.queues)}`",
+            told,
+        )
+
+    async def _clean(self, step: MoveStep) -> None:
+        """Take Kueue's finalizer off plain pods: nobody does that any more, and they could not be deleted."""
+        taken = await release_pods(self._client, step.namespaces)
+        if taken:
+            self._tell(f"Kueue's finalizer was taken off {taken} pods")
+
+    async def _tell_left(self, step: MoveStep) -> None:
+        for title, why in sorted(adoption.list_left_running(await look_at_ours(self._client, step.namespaces))):
+            self._tell(f"note: {title} runs outside of its quota: {why}")
+
+
+async def patch_queues(
+    client: Client,
+    sight: MoveSight,
+    names: Collection[str],
+    is_done: Callable[[Json], bool],
+    patch: Callable[[Json], Json],
+) -> bool:
+    """Patch those of Kueue's queues that need it, by their specs; whether all are patched now."""
+    for name in names:
+        live = sight.live[name]
+        if is_done(live.get("spec") or {}):
+            continue
+        version = {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}}
+        body = {**version, **patch(live.get("spec") or {})}
+        try:
+            await client.patch(sight.kinds[CLUSTER_QUEUE], name, body=body, field_manager=FIELD_MANAGER)
+        except Conflict:
+            # Its status is written often. The next turn reads it again, and finds what is left to do.
+            return False
+    return True
+
+
+async def release_pods(client: Client, namespaces: Collection[str]) -> int:
+    """Take Kueue's finalizer off all pods of some namespaces; how many had it."""
+    taken, left = 0, True
+    while left:
+        left = False
+        for namespace in namespaces:
+            for pod in await client.list(PODS, namespace):
+                meta = pod["metadata"]
+                if KUEUE_FINALIZER not in (meta.get("finalizers") or ()):
+                    continue
+                rest = [name for name in meta["finalizers"] if name != KUEUE_FINALIZER]
+                # The version as a precondition: finalizers of others come and go.
+                body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": rest}}
+                try:
+                    await client.patch(PODS, meta["name"], namespace, body=body, field_manager=FIELD_MANAGER)
+                except Conflict:
+                    left = True
+                except NotFound:
+                    continue
+                else:
+                    taken += 1
+    return taken
+
+
+def name_queues(names: Collection[str]) -> str:
+    """``ClusterQueues a, b``."""
+    return f"ClusterQueue{'s' if len(names) > 1 else ''} {some(sorted(names))}"
+
+
+def say_stopped(what: str, problems: Sequence[str]) -> Failure:
+    """An error that lists the first problems."""
+    more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return Failure(f"{what}:\n" + "\n".join(problems[:_SHOWN]) + more)

@@ -1,0 +1,115 @@
+"""What is to be done next, from what is there: so each command can be run again wherever it ended. Pure."""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+import msgspec
+
+
+class MovePhase(StrEnum):
+    """The phases of ``--move``, in order."""
+
+    BACK_UP = "back up"
+    HOLD = "hold"
+    SETTLE = "settle"
+    MAKE = "make"
+    LEAVE = "leave"
+    SERVE = "serve"
+    ADOPT = "adopt"
+    RELEASE = "release"
+    CLEAN = "clean"
+    DONE = "done"
+
+
+class MoveFacts(msgspec.Struct, frozen=True):
+    """What is seen of a step, and what this run has done already.
+
+    ``unsaved``: queues without a backup; ``unheld``: that Kueue does not hold; ``joined``: that are in a cohort of
+    Kueue; ``unserved``: namespaces without the label; ``unreleased``: queues of ours that differ from what they are to
+    be in the end. ``settled``, ``made``, ``adopted``, ``cleaned``: phases that were gone through.
+    """
+
+    unsaved: Collection[str] = ()
+    unheld: Collection[str] = ()
+    joined: Collection[str] = ()
+    unserved: Collection[str] = ()
+    unreleased: Collection[str] = ()
+    settled: bool = False
+    made: bool = False
+    adopted: bool = False
+    cleaned: bool = False
+
+
+class BackPhase(StrEnum):
+    """The phases of ``--back``, in order."""
+
+    HOLD = "hold"
+    SETTLE = "settle"
+    HAND_BACK = "hand back"
+    LEAVE = "leave"
+    RETURN = "return"
+    UNSERVE = "unserve"
+    WAKE = "wake"
+    RELEASE = "release"
+    REMOVE = "remove"
+    FORGET = "forget"
+    DONE = "done"
+
+
+class BackFacts(msgspec.Struct, frozen=True):
+    """What is seen of a step on its way back, and what this run has done already.
+
+    ``unheld``: queues of ours that go on; ``served``: namespaces with the label; ``joined``: queues of ours that are in
+    a cohort; ``apart``: queues of Kueue that are not in theirs; ``unreleased``: those that are stopped otherwise than
+    before; ``kept``: with a backup. ``settled``, ``handed``, ``woken``, ``removed``: phases that were gone through.
+    """
+
+    unheld: Collection[str] = ()
+    served: Collection[str] = ()
+    joined: Collection[str] = ()
+    apart: Collection[str] = ()
+    unreleased: Collection[str] = ()
+    kept: Collection[str] = ()
+    settled: bool = False
+    handed: bool = False
+    woken: bool = False
+    removed: bool = False
+
+
+def next_back_phase(facts: BackFacts) -> BackPhase:
+    """The first phase of which something is left to do."""
+    # Kueue's Workloads come before the label goes, and its queues go on after the jobs that wait have no gate of ours.
+    for phase, is_due in (
+        (BackPhase.HOLD, bool(facts.unheld)),
+        (BackPhase.SETTLE, bool(facts.served) and not facts.settled),
+        (BackPhase.HAND_BACK, bool(facts.served) and not facts.handed),
+        (BackPhase.LEAVE, bool(facts.joined)),
+        (BackPhase.RETURN, bool(facts.apart)),
+        (BackPhase.UNSERVE, bool(facts.served)),
+        (BackPhase.WAKE, not facts.woken),
+        (BackPhase.RELEASE, bool(facts.unreleased)),
+        (BackPhase.REMOVE, not facts.removed),
+        (BackPhase.FORGET, bool(facts.kept)),
+    ):
+        if is_due:
+            return phase
+    return BackPhase.DONE
+
+
+def next_phase(facts: MoveFacts) -> MovePhase:
+    """The first phase of which something is left to do."""
+    # Each is a precondition of all that follow: nobody serves a namespace before its queues are here and Kueue's hold.
+    for phase, is_due in (
+        (MovePhase.BACK_UP, bool(facts.unsaved)),
+        (MovePhase.HOLD, bool(facts.unheld)),
+        (MovePhase.SETTLE, bool(facts.unserved) and not facts.settled),
+        (MovePhase.MAKE, not facts.made),
+        (MovePhase.LEAVE, bool(facts.joined)),
+        (MovePhase.SERVE, bool(facts.unserved)),
+        (MovePhase.ADOPT, not facts.adopted),
+        (MovePhase.RELEASE, bool(facts.unreleased)),
+        (MovePhase.CLEAN, not facts.cleaned),
+    ):
+        if is_due:
+            return phase
+    return MovePhase.DONE

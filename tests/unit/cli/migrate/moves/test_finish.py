@@ -1,0 +1,104 @@
+"""What is Kueue's and is deleted in the end, and what keeps it there."""
+
+import msgspec
+import pytest
+from support.migrating import found, of_kueue
+
+from cli.migrate.moves.backup import Backups
+from cli.migrate.moves.finish import (
+    RemovedObject,
+    describe_removed,
+    find_stuck,
+    find_unmoved,
+    is_webhook_of_kueue,
+    sort_kinds,
+)
+from cli.migrate.moves.sight import MoveSight, make_view
+from cli.migrate.source_objects import KueueObjectsRead
+from kube.objects import Pod
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS
+from ungater.model.kueue_objects import KueueWorkload
+
+SERVED = {"topogate.dev/served": "true"}
+
+
+def sight(**labels):
+    every = found(
+        of_kueue("ClusterQueue", "q", {}),
+        of_kueue("LocalQueue", "l", {"clusterQueue": "q"}, namespace="x"),
+        of_kueue("LocalQueue", "l", {"clusterQueue": "q"}, namespace="y"),
+    )
+    return MoveSight({}, KueueObjectsRead(every, []), {}, make_view(every, {}), Backups("t", "", {}), labels, {})
+
+
+def workload(namespace, *true):
+    status = {"conditions": [{"type": one, "status": "True"} for one in true]}
+    return msgspec.convert({"metadata": {"name": "w", "namespace": namespace}, "status": status}, KueueWorkload)
+
+
+def test_a_namespace_that_is_kueues_keeps_it():
+    (text,) = find_unmoved(sight(x=SERVED, y={}), [])
+    assert text == "namespace y is Kueue's: `topogate migrate kueue --move q`"
+    assert [*find_unmoved(sight(x=SERVED, y=SERVED), [workload("x", "Admitted")])] == []
+    assert [*find_unmoved(sight(x=SERVED), [])] == [], "one that is gone keeps nothing"
+
+
+def test_a_workload_in_a_namespace_without_queues_keeps_it_since_its_pods_would_end():
+    seen = sight(x=SERVED, y=SERVED, z={})
+    (text,) = find_unmoved(seen, [workload("z", "QuotaReserved", "Admitted")])
+    assert text.startswith("namespace z is Kueue's, and has Workload w: wait until the jobs have ended")
+    assert [*find_unmoved(seen, [workload("z", "Admitted", "Finished")])] == []
+
+
+def pod(gate, namespace, phase="Pending"):
+    body = {"metadata": {"name": "p", "namespace": namespace}, "spec": {"schedulingGates": [{"name": gate}]}}
+    return msgspec.convert({**body, "status": {"phase": phase}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("gate", "namespace", "stuck"),
+    [
+        ("kueue.x-k8s.io/admission", "served", True),
+        ("kueue.x-k8s.io/admission", "free", True),
+        ("kueue.x-k8s.io/topology", "free", True),
+        ("kueue.x-k8s.io/topology", "served", False),
+        ("example.com/gate", "free", False),
+    ],
+)
+def test_a_pod_behind_a_gate_that_nobody_would_take_away_keeps_it(gate, namespace, stuck):
+    labels = {"served": SERVED, "free": {}}
+    assert bool([*find_stuck([pod(gate, namespace)], labels)]) == stuck
+    assert [*find_stuck([pod(gate, namespace, "Failed")], labels)] == []
+
+
+def webhook(*, namespace="kueue-system", groups=("kueue.x-k8s.io",), url=None):
+    client = {"url": url} if url else {"service": {"namespace": namespace, "name": "kueue-webhook-service"}}
+    return {"clientConfig": client, "rules": [{"apiGroups": [*groups]}]}
+
+
+def test_a_webhook_configuration_is_kueues_by_its_group_and_by_where_all_of_it_leads():
+    def is_kueues(*webhooks):
+        return is_webhook_of_kueue({"webhooks": [*webhooks]}, "kueue-system")
+
+    assert is_kueues(webhook(), webhook(groups=["batch"]))
+    # Somebody else's, that is about Kueue's objects too, or in the same namespace.
+    assert not is_kueues(webhook(namespace="policies"))
+    assert not is_kueues(webhook(), webhook(namespace="policies"))
+    assert not is_kueues(webhook(groups=["batch"]))
+    assert not is_kueues(webhook(groups=["*"]))
+    assert not is_kueues(webhook(url="https://example.com"))
+    assert not is_kueues()
+
+
+def test_objects_go_before_what_they_refer_to_and_the_kinds_that_tell_what_is_left_go_last():
+    kinds = ["Topology", "ClusterQueue", "Workload", "Cohort", "LocalQueue"]
+    assert sort_kinds(kinds, last=False) == ["Workload", "LocalQueue", "ClusterQueue", "Cohort", "Topology"]
+    assert sort_kinds(kinds, last=True) == ["Cohort", "Topology", "Workload", "LocalQueue", "ClusterQueue"]
+
+
+def test_what_is_deleted_is_shown_by_kind_and_name():
+    crds = [RemovedObject(CUSTOM_RESOURCE_DEFINITIONS, f"k{at}.kueue.x-k8s.io") for at in range(8)]
+    lines = [*describe_removed([*crds, RemovedObject(DEPLOYMENTS, "kueue-controller-manager", "kueue-system")])]
+    assert lines[0].endswith("k4.kueue.x-k8s.io, k5.kueue.x-k8s.io and 2 more")
+    assert lines[0].startswith("to be deleted: 8 CustomResourceDefinition: k0.kueue.x-k8s.io, ")
+    assert lines[1] == "to be deleted: 1 Deployment: kueue-system/kueue-controller-manager"
