@@ -51,10 +51,10 @@ class Shares(msgspec.Struct, frozen=True):
     @classmethod
     def of_pod_set(cls, state: ClusterState, flavor: str, pod_set: PodSet, own: HolderKey) -> "Shares | Refusal | None":
         """How the domains stand now; None where nothing limits them. ``own``: the workload, which does not count."""
-        limits, tree = pod_set.topology.shares, state.tree(flavor)
-        census = Census.of_pod_set(pod_set)
-        if limits is None or tree is None or not tree.size:
+        limits = pod_set.topology.shares
+        if limits is None or (tree := state.tree(flavor)) is None or not tree.size:
             return None
+        census = Census.of_pod_set(pod_set)
         levels = tree.flavor.levels
         if wrong := _wrong_rule(limits, levels, pod_set, flavor):
             return wrong

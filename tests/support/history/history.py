@@ -38,6 +38,7 @@ from support.history.server import (
     owners,
 )
 from support.history.stored import HOSTNAME, name_of, slices_of
+from support.history.trees import CohortTrees
 from support.history.users import Users
 from support.history.wire import Faults, Wire
 
@@ -109,7 +110,8 @@ class History:
         self.loop = loops.Loop(random.Random(f"order {seed}"), STEPS)
         self.lines: list[tuple[float, tuple[Any, ...]]] = []
         self.server = Server(self.loop)
-        self.judge = Judge(self.server)
+        self.trees = CohortTrees(self.server, seed, self.note)
+        self.judge = Judge(self.server, self.trees)
         self.nominations = Nominations(self.server, seed)
         self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed), self.nominations.kept_from)
         self.kueue = KueueJobs(self.server, self.cluster, seed, self.note)
@@ -135,6 +137,7 @@ class History:
             # Dice of its own: histories without it stay what they were.
             fair_use_half_life_seconds=30.0 if random.Random(f"use {seed}").random() < 0.2 else None,
             beside_kueue=self.kueue.there,
+            fair_sharing=self.trees.fair,
         )
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
         by_use = self.settings.fair_use_half_life_seconds is not None
@@ -160,6 +163,7 @@ class History:
         judged = self.server.judge
         self.server.judge = lambda key, old, new, who: (
             self._tell(key, old, new, who),
+            self.trees.saw(key),
             judged(key, old, new, who),
             self.kueue.saw(key, old, new, who),
             self.users.saw(key, who),
@@ -203,6 +207,7 @@ class History:
         self.plugins.begin()
         self.kueue.begin()
         self.gangs.begin()
+        self.trees.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
         background.add_done_callback(self._ended)
@@ -218,6 +223,7 @@ class History:
         self.users.rest()
         self.plugins.rest()
         self.gangs.rest()
+        self.trees.rest()
         if self.cluster.hidden.on:
             await self._until(HANGING + QUIET)
             self._hanging()

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.engine_factories import BLOCK, HOST, RACK, ask, make_flavor, make_pod_set, placed, racks, stored
+from support.engine_factories import BLOCK, HOST, LEVELS, RACK, ask, make_flavor, make_pod_set, placed, racks, stored
 
+from engine.cluster.share_index import Census, ShareIndex
 from engine.model import Policy, ShareLimits, ShareRule, SliceLayer, TopologyRequest
 from engine.placement.place import extend
 from engine.placement.place import replace as replace_lost
@@ -294,3 +295,44 @@ def test_every_placement_is_what_trying_all_racks_says(history, rooms, required)
         assert found in possible
         free[found] -= count
         there[key] = found, count
+
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["reserve", "release", "begin", "rollback", "commit", "release all", "node"]),
+        st.integers(0, 4),
+        st.sampled_from(RACKS),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(changes)
+def test_what_is_counted_is_what_a_new_count_says_after_any_changes(history):
+    state = racks({f"b1/{rack}": [8] for rack in RACKS})
+    census, open_ = Census.of_pod_set(limited()), []
+    state.share_index.occupied(census, ("tas", LEVELS), "ns/none")
+    for step, number, rack in history:
+        key = f"ns/{number}"
+        if step == "reserve":
+            answer = ask(state, replace(plain(1 + number), node_selector={RACK: rack}), key=key)
+            state.reserve(key, () if isinstance(answer, Refusal) else answer.assignments)
+        elif step == "release":
+            state.release_workload(key)
+        elif step == "release all":
+            state.release_all([key, "ns/0"])
+        elif step == "node":
+            name = f"n{RACKS.index(rack)}"
+            state.set_node(replace(state.nodes[name], unschedulable=not state.nodes[name].unschedulable))
+        elif step == "begin":
+            open_.append(state.begin())
+        elif open_ and step == "rollback":
+            state.rollback(open_.pop())
+        elif open_ and step == "commit":
+            state.commit(open_.pop())
+        counted, anew = (
+            index.occupied(census, ("tas", LEVELS), "ns/none")
+            for index in (state.share_index, ShareIndex(state.ledger.held))
+        )
+        assert +counted == +anew
