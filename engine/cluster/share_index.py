@@ -17,8 +17,8 @@ from engine.cluster.tree import Path
 from engine.model import PodSet
 from engine.reservation_key import HolderKey, workload_of
 
-# Anybody may write selectors: the oldest census is dropped, and taken again when somebody asks.
-MOST: Final = 256
+# Of a namespace. Anybody may write selectors: the oldest census is dropped, and taken again when somebody asks.
+MOST: Final = 64
 
 Room = tuple[str, tuple[str, ...]]  # a flavor and the levels that it had
 Parts = Mapping[str, Slots]
@@ -69,22 +69,26 @@ class ShareIndex:
 
     def __init__(self, held: Mapping[HolderKey, Parts]) -> None:
         self._held = held
-        self._taken: dict[Census, dict[Room, Counter[Path]]] = {}
+        # By namespace, so that what one tenant has counted costs the others nothing.
+        self._taken: dict[str, dict[Census, dict[Room, Counter[Path]]]] = {}
 
     def note_change(self, holder: HolderKey, parts: Parts, sign: int) -> None:
         """A holder has (1) or has no more (-1) these slots. Only what a workload holds by itself counts."""
         if not self._taken or not isinstance(holder, str):
             return
-        for census, counts in self._taken.items():
+        sources = (slots.assignment.source for slots in parts.values())
+        namespace = next((source.namespace for source in sources if source is not None), "")
+        for census, counts in self._taken.get(namespace, {}).items():
             self._add(census, counts, parts, sign)
 
     def occupied(self, census: Census, room: Room, own: HolderKey) -> Counter[Path]:
         """By domain, how many others are there; ``own``: the workload that asks, which does not count."""
-        counts = self._taken.get(census)
+        taken = self._taken.setdefault(census.namespace, {})
+        counts = taken.get(census)
         if counts is None:
-            while len(self._taken) >= MOST:
-                del self._taken[next(iter(self._taken))]
-            counts = self._taken[census] = {}
+            while len(taken) >= MOST:
+                del taken[next(iter(taken))]
+            counts = taken[census] = {}
             for holder, parts in self._held.items():
                 if isinstance(holder, str):
                     self._add(census, counts, parts, 1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.engine_factories import BLOCK, HOST, LEVELS, RACK, ask, make_flavor, make_pod_set, placed, racks, stored
 
-from engine.cluster.share_index import Census, ShareIndex
+from engine.cluster.share_index import MOST, Census, ShareIndex
 from engine.model import Policy, ShareLimits, ShareRule, SliceLayer, TopologyRequest
 from engine.placement.place import extend
 from engine.placement.place import replace as replace_lost
@@ -336,3 +336,12 @@ def test_what_is_counted_is_what_a_new_count_says_after_any_changes(history):
             for index in (state.share_index, ShareIndex(state.ledger.held))
         )
         assert +counted == +anew
+
+
+def test_more_selectors_than_are_kept_are_counted_all_the_same():
+    state = three()
+    assert admit(state, "ns/a", limited()) == "r1"
+    for at in range(MOST + 1):
+        assert admit(state, f"ns/{at}", limited(shares=limits((RACK, 340, True), values=(f"v{at}",)), labels={}, gpu=0)) == "r1"
+    hold(state, "ns/b", "r2")
+    assert admit(state, "ns/c", limited()) == "r3"
