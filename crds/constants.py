@@ -181,9 +181,14 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
         return f"{self.domain}/podset-group-name"
 
     @cached_property
+    def spreading(self) -> str:
+        """Annotation: how large a share of what belongs together a domain may have, as JSON."""
+        return f"{self.domain}/podset-topology-spreading"
+
+    @cached_property
     def grouping(self) -> tuple[str, ...]:
-        """Annotations on slices and groups of pod sets."""
-        return (self.slice_level, self.slice_size, self.slice_layers, self.group)
+        """Annotations on slices, groups of pod sets, and shares of domains."""
+        return (self.slice_level, self.slice_size, self.slice_layers, self.group, self.spreading)
 
     @cached_property
     def requests(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from crds.request import AUTO, ParsedRequest, RequestError, level_in, quoted
 from crds.spelling import meant
-from engine.model import Policy, SliceLayer
+from engine.model import Policy, ShareLimits, SliceLayer
 from engine.reasons import Reason
 
 Name: TypeAlias = str
@@ -114,9 +114,15 @@ def with_label_keys(request: ParsedRequest, names: LevelNames) -> ParsedRequest:
     written = request.as_written
     level = None if written.level is None else names.level(written.level)
     slices = tuple([_layer(layer, names) for layer in written.slices])
-    if (level, slices) == (written.level, written.slices):
+    shares = written.shares and _shares(written.shares, names)
+    if (level, slices, shares) == (written.level, written.slices, written.shares):
         return written
-    return replace(written, level=level, slices=slices, written=written)
+    return replace(written, level=level, slices=slices, shares=shares, written=written)
+
+
+def _shares(written: ShareLimits, names: LevelNames) -> ShareLimits:
+    rules = tuple([msgspec.structs.replace(rule, level=names.level(rule.level)) for rule in written.rules])
+    return msgspec.structs.replace(written, rules=rules)
 
 
 def _layer(written: SliceLayer, names: LevelNames) -> SliceLayer:
@@ -161,6 +167,7 @@ def check_level(
 def _check_names(request: ParsedRequest, names: LevelNames) -> None:
     """Refuse names that flavors give to different levels."""
     said = [(request.level, request.field), *((layer.level, request.slices_field) for layer in request.slices)]
+    said += [(rule.level, request.shares_field) for rule in (request.shares.rules if request.shares else ())]
     for name, field in said:
         if name and (several := names.ambiguous_levels(name)):
             text = f'Invalid value: "{name}": flavors give this name to different levels; use one of {quoted(several)}'

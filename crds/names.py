@@ -25,6 +25,11 @@ def is_label_key(text: str) -> bool:
     return text.find("/") <= _MAX_PREFIX and _LABEL_KEY.fullmatch(text) is not None
 
 
+def is_label_value(text: str) -> bool:
+    """Whether Kubernetes takes the text as the value of a label."""
+    return len(text) <= 63 and re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", text) is not None
+
+
 def is_object_name(text: str) -> bool:
     """Whether a cluster takes this as the name of an object (an RFC 1123 subdomain)."""
     return len(text) <= _MAX_PREFIX and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", text) is not None

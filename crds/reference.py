@@ -56,6 +56,10 @@ def _key_rows() -> Iterator[str]:
             (keys.group,),
             "a name: pod sets with the same name share one domain of the level; one of them may have slices",
         ),
+        (
+            (keys.spreading,),
+            "beside a required level, as JSON: how large a [share](concepts.md#shares-of-domains) a domain may have",
+        ),
     ):
         yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)
     yield _row(f"`{keys.queue_name}`", "label on a Job", "the LocalQueue of the Job")

@@ -34,7 +34,7 @@ from crds.constants import (
 from crds.names import is_label_key, is_object_name
 from crds.slices import BadSlices, Place, Slices, read_slices
 from engine.kubelet.machine import TopologyPolicy
-from engine.model import Policy, SliceLayer, TopologyRequest
+from engine.model import Policy, ShareLimits, SliceLayer, TopologyRequest
 from engine.reasons import Reason
 
 AUTO = "auto"
@@ -83,6 +83,8 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     slices: tuple[SliceLayer, ...] = ()
     slices_field: str = ""  # where they were read
     group: str = ""  # pod sets that share one domain
+    shares: ShareLimits | None = None
+    shares_field: str = ""
     written: "ParsedRequest | None" = None
 
     @property
@@ -262,12 +264,12 @@ def resolve(request: ParsedRequest, levels: Sequence[str]) -> TopologyRequest | 
     level = level_in(request, levels)
     if level is None and request.policy is not Policy.UNCONSTRAINED:
         return None
-    return TopologyRequest(policy=request.policy, level=level, slices=request.slices)
+    return TopologyRequest(policy=request.policy, level=level, slices=request.slices, shares=request.shares)
 
 
 def unresolved(request: ParsedRequest) -> TopologyRequest:
     """The request as the engine takes it, with the level whatever flavors have."""
-    return TopologyRequest(policy=request.policy, level=request.level, slices=request.slices)
+    return TopologyRequest(policy=request.policy, level=request.level, slices=request.slices, shares=request.shares)
 
 
 def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
@@ -288,8 +290,21 @@ def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
         field, needed = slices.group_field, quoted((keys.required[0], keys.preferred[0]))
         text = f'{field}: Forbidden: "{slices.group}": a group shares a domain of a level: it needs one of {needed}'
         raise RequestError(Reason.INVALID_REQUEST, field, slices.group, text)
+    if slices.shares is not None and (found is None or found.policy is not Policy.REQUIRED):
+        field, needed = slices.shares_field, quoted(keys.required)
+        text = (
+            f"{field}: Forbidden: it counts by the one domain that has all pods of a pod set: it needs one of {needed}"
+        )
+        raise RequestError(Reason.INVALID_REQUEST, field, "", text)
     found = found or ParsedRequest(Policy.UNCONSTRAINED, None, slices.field)
-    return replace(found, slices=slices.layers, slices_field=slices.field, group=slices.group)
+    return replace(
+        found,
+        slices=slices.layers,
+        slices_field=slices.field,
+        group=slices.group,
+        shares=slices.shares,
+        shares_field=slices.shares_field,
+    )
 
 
 def _written(annotations: Mapping[str, str], keys: Keys, path: str) -> Iterator[ParsedRequest]:

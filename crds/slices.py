@@ -1,4 +1,4 @@
-"""Slices and groups of pod sets, as annotations say them. Pure, like `crds.request`, which makes a request of them.
+"""Slices, groups of pod sets and shares of domains, as annotations say them. Pure; `crds.request` has the whole.
 
 Rules
 - ``podset-slice-required-topology`` (a level) and ``podset-slice-size`` come together: each run of so many pods shares
@@ -8,6 +8,7 @@ Rules
   ``[{"topology": LEVEL, "size": N}, ...]``. Each level once; each size a multiple of the next.
 - ``podset-group-name``: pod sets of one group (a leader and its workers) share one domain of the requested level. It
   needs a level. One of the group's pod sets may have slices, as in Kueue from 0.20 on (PR 15111).
+- ``podset-topology-spreading`` (`crds.kueue.spreading`) goes with a required level.
 - A Job and its pod template are one request: the same said twice is fine, two that differ are refused.
 """
 
@@ -18,8 +19,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from crds.constants import Keys
+from crds.kueue.spreading import WrongAnnotation, read_spreading
 from crds.names import is_label_key
-from engine.model import SliceLayer
+from engine.model import ShareLimits, SliceLayer
 from engine.reasons import Reason
 
 MAX_LAYERS: Final = 3
@@ -36,6 +38,8 @@ class Slices(NamedTuple):
     field: str = ""
     group: str = ""
     group_field: str = ""
+    shares: ShareLimits | None = None
+    shares_field: str = ""
 
 
 class BadSlices(NamedTuple):
@@ -47,20 +51,14 @@ class BadSlices(NamedTuple):
     reason: Reason = Reason.INVALID_REQUEST
 
 
-class _Wrong(Exception):  # noqa: N818  (becomes a BadSlices)
-    def __init__(self, field: str, value: str, text: str, reason: Reason = Reason.INVALID_REQUEST) -> None:
-        super().__init__(text)
-        self.bad = BadSlices(field, value, f"{field}: {text}", reason)
-
-
 def read_slices(places: Sequence[Place], keys: Keys) -> Slices | BadSlices:
     """Slices and group of one request that is written in these places."""
     if not any(key in annotations for annotations, _ in places for key in keys.grouping):
         return Slices()
     try:
         return _read(places, keys)
-    except _Wrong as wrong:
-        return wrong.bad
+    except WrongAnnotation as wrong:
+        return BadSlices(wrong.field, wrong.value, str(wrong), wrong.reason)
 
 
 def _read(places: Sequence[Place], keys: Keys) -> Slices:
@@ -69,8 +67,10 @@ def _read(places: Sequence[Place], keys: Keys) -> Slices:
     group, group_field = said.get(keys.group, ("", ""))
     if group_field and not _GROUP.match(group):
         expected = "expected a name of at most 63 lowercase letters, digits and '-' that is no number"
-        raise _Wrong(group_field, group, f'Invalid value: "{group}": {expected}')
-    return Slices(layers, field, group, group_field)
+        raise WrongAnnotation(group_field, group, f'Invalid value: "{group}": {expected}')
+    spread, spread_field = said.get(keys.spreading, ("", ""))
+    shares = read_spreading(spread, spread_field) if spread_field else None
+    return Slices(layers, field, group, group_field, shares, spread_field)
 
 
 def uneven(layers: Sequence[SliceLayer], count: int, ranks: int | None = None) -> str:
@@ -100,7 +100,7 @@ def _find_annotation(places: Sequence[Place], key: str) -> tuple[str, str] | Non
             continue
         if found is not None and found[0] != value:
             text = f'"{value}" contradicts {found[1]}: "{found[0]}": keep one of the two'
-            raise _Wrong(field, value, text, Reason.CONTRADICTING_REQUESTS)
+            raise WrongAnnotation(field, value, text, Reason.CONTRADICTING_REQUESTS)
         found = found or (value, field)
     return found
 
@@ -110,26 +110,30 @@ def _layers(said: Mapping[str, tuple[str, str]], keys: Keys, path: str) -> tuple
     if several is not None:
         for other in (level, size):
             if other is not None:
-                raise _Wrong(several[1], several[0], f"Forbidden: it says the same as {other[1]}; keep one of the two")
+                raise WrongAnnotation(
+                    several[1], several[0], f"Forbidden: it says the same as {other[1]}; keep one of the two"
+                )
         return tuple(_constraints(*several)), several[1]
     if level is None and size is None:
         return (), ""
     if level is None or size is None:
         missing, given = (keys.slice_level, size) if level is None else (keys.slice_size, level)
-        raise _Wrong(f"{path}[{missing}]", "", f"Required value: it goes with {given[1] if given else ''}")
+        raise WrongAnnotation(f"{path}[{missing}]", "", f"Required value: it goes with {given[1] if given else ''}")
     _check_level(*level)
     return (SliceLayer(level=level[0], size=_size(*size)),), level[1]
 
 
 def _check_level(level: str, field: str) -> None:
     if not is_label_key(level):
-        raise _Wrong(field, level, f'Invalid value: "{level}": expected the node label key of a topology level')
+        raise WrongAnnotation(
+            field, level, f'Invalid value: "{level}": expected the node label key of a topology level'
+        )
 
 
 def _size(text: str, field: str) -> int:
     # The length first: Python's int refuses texts of more than 4,300 digits by an error of its own.
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SIZE)) and 1 <= int(text) <= MAX_SIZE):
-        raise _Wrong(field, text, f'Invalid value: "{text}": expected a whole number from 1 to {MAX_SIZE}')
+        raise WrongAnnotation(field, text, f'Invalid value: "{text}": expected a whole number from 1 to {MAX_SIZE}')
     return int(text)
 
 
@@ -140,31 +144,33 @@ def _constraints(text: str, field: str) -> Iterator[SliceLayer]:
     except (msgspec.DecodeError, RecursionError):
         entries = None
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_LAYERS:
-        raise _Wrong(field, text, f'Invalid value: "{text}": {expected}')
+        raise WrongAnnotation(field, text, f'Invalid value: "{text}": {expected}')
     levels: dict[str, int] = {}
     above = 0
     for at, entry in enumerate(entries):
         layer = _constraint(entry, f"{field}[{at}]", text, expected)
         if layer.level in levels:
             text = f'Duplicate value: "{layer.level}": layer {levels[layer.level]} has it'
-            raise _Wrong(f"{field}[{at}].topology", layer.level, text)
+            raise WrongAnnotation(f"{field}[{at}].topology", layer.level, text)
         # 0 for the widest layer, which every size divides.
         if above % layer.size:
             text = f"Invalid value: {layer.size}: expected a divisor of the size of the layer above, {above}"
-            raise _Wrong(f"{field}[{at}].size", str(layer.size), text)
+            raise WrongAnnotation(f"{field}[{at}].size", str(layer.size), text)
         levels[layer.level], above = at, layer.size
         yield layer
 
 
 def _constraint(entry: Any, field: str, text: str, expected: str) -> SliceLayer:
     if not isinstance(entry, dict) or not entry.keys() <= {"topology", "size"}:
-        raise _Wrong(field, text, f'Invalid value: "{text}": {expected}')
+        raise WrongAnnotation(field, text, f'Invalid value: "{text}": {expected}')
     level, size = entry.get("topology"), entry.get("size")
     if not isinstance(level, str):
-        raise _Wrong(f"{field}.topology", "", "Required value: the node label key of a topology level")
+        raise WrongAnnotation(f"{field}.topology", "", "Required value: the node label key of a topology level")
     _check_level(level, f"{field}.topology")
     # In Python true is the number 1.
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
         shown = msgspec.json.encode(size).decode()
-        raise _Wrong(f"{field}.size", shown, f"Invalid value: {shown}: expected a whole number from 1 to {MAX_SIZE}")
+        raise WrongAnnotation(
+            f"{field}.size", shown, f"Invalid value: {shown}: expected a whole number from 1 to {MAX_SIZE}"
+        )
     return SliceLayer(level=level, size=size)

@@ -234,15 +234,46 @@ class SliceLayer(_Struct, frozen=True):
     alone: bool = False
 
 
+class ShareRule(_Struct, frozen=True):
+    """A domain of ``level`` takes no more once it has over ``most`` thousandths of what counts (`ShareLimits`).
+
+    Not ``required``: such a domain comes last.
+    """
+
+    level: str
+    most: int
+    required: bool = True
+
+
+class ShareLimits(_Struct, frozen=True):
+    """How large a share of what belongs together a domain may have when one more comes.
+
+    What counts: workloads of the namespace whose pods have one of ``values`` under the label ``key``; without a key
+    those of the same ``owner`` that have limits too. Each level has one rule.
+    """
+
+    rules: tuple[ShareRule, ...]
+    key: str = ""
+    values: tuple[str, ...] = ()
+    owner: str = ""
+
+
 class TopologyRequest(_Struct, frozen=True):
     """The level is None for unconstrained only; ``auto`` was resolved to the narrowest level before.
 
     ``slices``: slices within slices, the widest first, each size a multiple of the next. They hold whatever the policy.
+    ``shares``: beside a required level.
     """
 
     policy: Policy
     level: str | None = None
     slices: tuple[SliceLayer, ...] = ()
+    shares: ShareLimits | None = None
+
+    @property
+    def limited_levels(self) -> tuple[str, ...]:
+        """The levels that a flavor must have for its rules."""
+        return () if self.shares is None else tuple([rule.level for rule in self.shares.rules if rule.required])
 
 
 class Pinned(_Struct, frozen=True):

@@ -392,8 +392,9 @@ def plain(pod_set: PodSet) -> PodSet:
 
 
 def looks_at_pods(pod_set: PodSet) -> bool:
-    """Whether where its pods may go depends on whose pods are where."""
-    return bool(pod_set.affinity or pod_set.anti_affinity or pod_set.spread)
+    """Whether where its pods may go depends on whose pods, or slots, are where."""
+    limited = pod_set.topology.shares is not None
+    return bool(limited or pod_set.affinity or pod_set.anti_affinity or pod_set.spread)
 
 
 def asks_of(workload: Workload) -> dict[str, Amounts]:

@@ -20,8 +20,6 @@ _READY_SETTING = "the setting waitForPodsReadyTimeoutSeconds counts for all work
 # What Kueue reads under its domain beside the requests we know, or will, and what counts here instead.
 _ELSEWHERE: Mapping[str, str] = {
     "pod-index-offset": "",
-    # From 0.20 on (PR 14820, gate TASTopologySpreading, alpha).
-    "podset-topology-spreading": ": topologySpreadConstraints of the pods are honoured",
     # Per workload (KEP 4803): in no release up to 0.19.2, whose setting is for all workloads as ours is.
     "wait-for-pods-ready": f": {_READY_SETTING}",
     "pods-ready-timeout": f": {_READY_SETTING}",

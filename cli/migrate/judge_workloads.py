@@ -53,10 +53,6 @@ TOLD: Final[Mapping[str, tuple[str, str]]] = {
             "pods that hang on a lost node are not deleted by force",
             "Kubernetes does it with the taint node.kubernetes.io/out-of-service on the node",
         ),
-        "podset-topology-spreading": (
-            "shares of domains over several jobs are not counted",
-            "use podset-slice-required-topology, or topologySpreadConstraints of the pods",
-        ),
         "priority-boost": (
             "it is read of Workloads alone, as in Kueue",
             "annotate the Workload that Topogate makes of the job",

@@ -19,6 +19,7 @@ from engine.cluster.affinity_index import AffinityGroup, AffinityIndex, held_gro
 from engine.cluster.assignment import Assignment, outline
 from engine.cluster.nodes import Nodes
 from engine.cluster.reservations import HeldSlots, Ledger, Slots
+from engine.cluster.share_index import ShareIndex
 from engine.cluster.tree import Path, Tree
 from engine.cluster.undo_log import Checkpoint, UndoLog
 from engine.kubelet.arrival_orders import Free
@@ -58,6 +59,7 @@ class ClusterState:
             self.cluster.table.leave_uncounted(resource)
         self.ledger = Ledger(self.cluster, held)
         self.affinity_index = AffinityIndex()
+        self.share_index = ShareIndex(self.ledger.held)
         self._pods: dict[str, Pod] = {}
         self._log = UndoLog()
 
@@ -322,7 +324,7 @@ class ClusterState:
         for workload, slots in parts.items():
             before, after = (slots, {}) if sign < 0 else ({}, slots)
             self._tell_numa(workload, before, after)
-            self._note_held(slots, sign)
+            self._note_held(workload, slots, sign)
 
     def _put_slots(
         self, workload: HolderKey, slots: dict[str, Slots], replaced: Mapping[str, Slots] | None = None
@@ -330,8 +332,8 @@ class ClusterState:
         """``replaced``: what the slots replace, where that was given back just before."""
         before = self.ledger.put(workload, slots)
         self._tell_numa(workload, before if replaced is None else replaced, slots)
-        self._note_held(before, -1)
-        self._note_held(slots, 1)
+        self._note_held(workload, before, -1)
+        self._note_held(workload, slots, 1)
         self.version += 1
         if self._log.open:
             self._log.record_change(partial(self._put_slots, workload, before), (before,))
@@ -343,7 +345,8 @@ class ClusterState:
             if old is not None or new is not None:
                 self.cluster.numa.put((workload, name), new, old)
 
-    def _note_held(self, parts: Mapping[str, Slots], sign: int) -> None:
+    def _note_held(self, workload: HolderKey, parts: Mapping[str, Slots], sign: int) -> None:
+        self.share_index.note_change(workload, parts, sign)
         for slots in parts.values():
             if (source := slots.assignment.source) is not None and source.anti_affinity:
                 self.affinity_index.note_held(slots, sign)
@@ -435,8 +438,8 @@ class ClusterState:
             }
             self.ledger.put(workload, homed)
             self._tell_numa(workload, parts, homed)
-            self._note_held(parts, -1)
-            self._note_held(homed, 1)
+            self._note_held(workload, parts, -1)
+            self._note_held(workload, homed, 1)
 
     def pod_groups(self) -> Iterator[AffinityGroup]:
         """Pods, and held slots whose pod set is known, by namespace and labels: for inter-pod constraints."""

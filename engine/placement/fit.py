@@ -52,7 +52,8 @@ class Fit(msgspec.Struct):
 
     ``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices.
 
-    ``apart``: leaves that are not in a clique of another ComputeDomain, where there are others.
+    ``apart``: leaves that are not in a clique of another ComputeDomain, where there are others. ``leaves``: those that
+    it may go to.
     """
 
     tree: Tree
@@ -66,10 +67,15 @@ class Fit(msgspec.Struct):
     alignment: Alignment | None = None
     unopened: Unopened | None = None
     apart: Mask | None = None
+    leaves: Mask | None = None
 
     @classmethod
-    def count_pod_set(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
+    def count_pod_set(
+        cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0, leaves: Mask | None = None
+    ) -> "Fit | Refusal":
         """Count a pod set on a flavor; a refusal where the level or a constraint makes that impossible.
+
+        ``leaves``: those that it may go to (`engine.placement.shares`); None: any.
 
         ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway. All pods
         go where the volumes of all of them reach; `engine.placement.pinned` has the rest.
@@ -92,7 +98,8 @@ class Fit(msgspec.Struct):
         work.grant(effort)
         try:
             layers = layers_of(tree, pod_set.topology) if pod_set.topology.slices else ()
-            left = room(state, tree, pod_set, known.counts)
+            counts = known.counts if leaves is None else Counts(tree, np.where(leaves, known.counts.leaf, 0))
+            left = room(state, tree, pod_set, counts)
             inner = Inner.for_shape(state.cluster, tree, known.shape.inside)
             aligned = None
             if inner is not None:
@@ -102,7 +109,7 @@ class Fit(msgspec.Struct):
             if spare and tree.leaf and not layers:
                 unopened = Unopened(tree, state.cluster.table, pod_set.requests, spare)
             apart = own_cliques(state, tree, pod_set.devices) if pod_set.devices is not None else None
-            return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned, unopened, apart)
+            return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned, unopened, apart, leaves)
         except Unfit as wrong:
             reason = Reason.UNKNOWN_LEVEL if wrong.unknown else Reason.INVALID_REQUEST
             return Refusal(reason, str(wrong), pod_set.name, flavor)

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment
+from engine.cluster.filters import Mask
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet
@@ -34,22 +35,24 @@ class Together(msgspec.Struct, frozen=True):
     apart: int
 
 
-def place_group(state: ClusterState, tree: Tree, unit: Sequence[PodSet]) -> tuple[Assignment, ...] | Refusal:
-    """Place all pod sets of a group in one domain of the level that they ask for."""
+def place_group(
+    state: ClusterState, tree: Tree, unit: Sequence[PodSet], leaves: Mask | None = None
+) -> tuple[Assignment, ...] | Refusal:
+    """Place all pod sets of a group in one domain of the level that they ask for; ``leaves``: where they may go."""
     large = max(unit, key=lambda pod_set: (refusals.is_sliced(pod_set), pod_set.count))
     small = [pod_set for pod_set in unit if pod_set is not large]
     containers: list[int] = []
     for pod_set in (large, *small):
-        fit = Fit.count_pod_set(state, tree.flavor.name, pod_set)
+        fit = Fit.count_pod_set(state, tree.flavor.name, pod_set, leaves=leaves)
         if isinstance(fit, Refusal):
             return fit
         containers = containers or [*fit.containers()]
-    group = _Group(state, tree, large, small)
+    group = _Group(state, tree, large, small, leaves)
     for container in containers:
         best = group.best(container)
         if best is not None:
             return tuple(best.assignments[pod_set.name] for pod_set in unit)
-    fit = Fit.count_pod_set(state, tree.flavor.name, large)
+    fit = Fit.count_pod_set(state, tree.flavor.name, large, leaves=leaves)
     return fit if isinstance(fit, Refusal) else refusals.does_not_fit(state, fit)
 
 
@@ -64,10 +67,11 @@ class _Group(msgspec.Struct, frozen=True):
     tree: Tree
     large: PodSet
     small: Sequence[PodSet]
+    leaves: Mask | None = None
 
     def fit(self, pod_set: PodSet) -> Fit | None:
         """A pod set as things stand now; None where a constraint among the sets cannot be honoured."""
-        now = Fit.count_pod_set(self.state, self.tree.flavor.name, pod_set)
+        now = Fit.count_pod_set(self.state, self.tree.flavor.name, pod_set, leaves=self.leaves)
         return now if isinstance(now, Fit) else None
 
     def best(self, container: int) -> Together | None:

@@ -33,20 +33,22 @@ TRIALS: Final = 512  # parts that are placed for that in all, as long as any dom
 REST: Final = Pinned(nodes=(), count=0)  # the pods that go anywhere
 
 
-def place_pinned(state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> Assignment | Refusal:
-    """One pod set on one flavor, or why it does not fit. Changes nothing."""
-    fit = Fit.count_pod_set(state, flavor, pod_set, effort)
+def place_pinned(
+    state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0, leaves: Mask | None = None
+) -> Assignment | Refusal:
+    """One pod set on one flavor, or why it does not fit; ``leaves``: where it may go, or None. Changes nothing."""
+    fit = Fit.count_pod_set(state, flavor, pod_set, effort, leaves)
     if isinstance(fit, Refusal):
         return fit
     pick = fit.pick()
     if pick is not None:
         return fit.assignment(pick)
     if pod_set.pinned and not pod_set.topology.slices:
-        found = _place_apart(state, flavor, pod_set, effort)
+        found = _place_apart(state, flavor, pod_set, effort, leaves)
         if found is not None:
             return found
         # Asked again, because the parts were counted in between: `fit` may lie in memory that they overwrote.
-        fit = Fit.count_pod_set(state, flavor, pod_set, effort)
+        fit = Fit.count_pod_set(state, flavor, pod_set, effort, leaves)
     return fit if isinstance(fit, Refusal) else refusals.does_not_fit(state, fit)
 
 
@@ -131,10 +133,12 @@ def _pod_set_of_part(pod_set: PodSet, part: Pinned, count: int) -> PodSet:
     )
 
 
-def _place_apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> Assignment | None:
+def _place_apart(
+    state: ClusterState, flavor: str, pod_set: PodSet, effort: int, leaves: Mask | None
+) -> Assignment | None:
     """The pods of each part where its volumes reach."""
     # Without the parts, so that the counts are those of a pod that goes anywhere: each part narrows them by itself.
-    fit = Fit.count_pod_set(state, flavor, msgspec.structs.replace(pod_set, pinned=()), effort)
+    fit = Fit.count_pod_set(state, flavor, msgspec.structs.replace(pod_set, pinned=()), effort, leaves)
     if isinstance(fit, Refusal):
         return None
     masks = [NodeFilter(volumes=part.nodes).mask(state.cluster.columns, fit.tree.span) for part in pod_set.pinned]

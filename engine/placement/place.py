@@ -10,6 +10,7 @@ from itertools import chain, permutations
 from typing import Final
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.filters import Mask
 from engine.cluster.state import ClusterState
 from engine.model import PodSet
 from engine.placement import refusals
@@ -17,6 +18,7 @@ from engine.placement.fit import Fit
 from engine.placement.group import place_group
 from engine.placement.pinned import extend, place_pinned
 from engine.placement.resize import enlarge, replace, shrink
+from engine.placement.shares import Shares
 from engine.reservation_key import ReservationKey
 from engine.results import Placement, Refusal, WorkloadRequest
 
@@ -88,14 +90,37 @@ def _place_unit(state: ClusterState, request: WorkloadRequest, unit: Unit) -> tu
     """The first flavor that takes the unit; else the refusal of the flavor that came closest to taking it."""
     refused: list[Refusal] = []
     for flavor in refusals.flavors_for(state, request, unit[0]):
-        outcome: tuple[Assignment, ...] | Refusal
-        if len(unit) == 1:
-            found = place_pinned(state, flavor, unit[0], request.effort)
-            outcome = found if isinstance(found, Refusal) else (found,)
-        else:
-            fit = Fit.count_pod_set(state, flavor, unit[0], request.effort)
-            outcome = fit if isinstance(fit, Refusal) else place_group(state, fit.tree, unit)
+        outcome = _place_on_flavor(state, request, unit, flavor)
         if not isinstance(outcome, Refusal):
             return outcome
         refused.append(outcome)
     return min(refused, key=refusals.gravity) if refused else refusals.no_flavor(state, request, unit[0])
+
+
+def _place_on_flavor(
+    state: ClusterState, request: WorkloadRequest, unit: Unit, flavor: str
+) -> tuple[Assignment, ...] | Refusal:
+    """Round by round where shares of domains are limited; else at once."""
+    shares = Shares.of_pod_set(state, flavor, unit[0], request.key)
+    if shares is None:
+        return _place_within(state, request, unit, flavor, None)
+    if isinstance(shares, Refusal):
+        return shares
+    refusal: Refusal | None = None
+    for leaves in shares.rounds():
+        outcome = _place_within(state, request, unit, flavor, leaves)
+        if not isinstance(outcome, Refusal):
+            return outcome
+        # Of the rounds the one that came closest is told: the first may have a single domain, which is full.
+        refusal = outcome if refusal is None else min(refusal, outcome, key=refusals.gravity)
+    return shares.explained(refusal, unit[0])
+
+
+def _place_within(
+    state: ClusterState, request: WorkloadRequest, unit: Unit, flavor: str, leaves: Mask | None
+) -> tuple[Assignment, ...] | Refusal:
+    if len(unit) == 1:
+        found = place_pinned(state, flavor, unit[0], request.effort, leaves)
+        return found if isinstance(found, Refusal) else (found,)
+    fit = Fit.count_pod_set(state, flavor, unit[0], request.effort)
+    return fit if isinstance(fit, Refusal) else place_group(state, fit.tree, unit, leaves)

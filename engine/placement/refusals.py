@@ -81,6 +81,12 @@ def _split_group(pod_sets: Sequence[PodSet]) -> Refusal | None:
                 "of a group can"
             )
             return Refusal(Reason.INVALID_REQUEST, text, pod_set.name)
+        if other.topology.shares != pod_set.topology.shares:
+            text = (
+                f"pod sets {other.name} and {pod_set.name} of group {pod_set.group} limit the shares of domains "
+                "differently; all pod sets of a group say the same"
+            )
+            return Refusal(Reason.INVALID_REQUEST, text, pod_set.name)
         if (other.topology.policy, other.topology.level) != (pod_set.topology.policy, pod_set.topology.level):
             text = (
                 f"pod sets {other.name} and {pod_set.name} of group {pod_set.group} ask for different domains: "
@@ -107,6 +113,7 @@ def flavors_for(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) 
         yield from (name for name in request.flavors if name in flavors)
         return
     wanted = {part.level for part in pod_set.topology.slices}
+    wanted.update(pod_set.topology.limited_levels)
     if pod_set.topology.policy is not Policy.UNCONSTRAINED and level is not None:
         wanted.add(level)
     for name in sorted(flavors):
@@ -121,7 +128,8 @@ def no_flavor(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) ->
         text = f"no flavor is named {' or '.join(request.flavors)}; there are: {names}"
         return Refusal(Reason.NO_FLAVOR, text, pod_set.name)
     levels = sorted({level for flavor in state.flavors.values() for level in flavor.levels})
-    wanted = [pod_set.topology.level, *(part.level for part in pod_set.topology.slices)]
+    topology = pod_set.topology
+    wanted = [topology.level, *(part.level for part in topology.slices), *topology.limited_levels]
     what = " and ".join(f"the level {level}" for level in dict.fromkeys(wanted) if level)
     text = f"no flavor has {what}; levels are: {', '.join(levels) or 'none'}"
     return Refusal(Reason.NO_FLAVOR, text, pod_set.name)
@@ -145,19 +153,21 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
     container = list(fit.containers())[-1]
     by_amounts = _by_amounts(state, fit)
     aligned = by_amounts is None or not _fits(fit, by_amounts)
-    best = _best_domain(
-        fit.counts_inside(container), container, None if by_amounts is None else by_amounts.counts_within(container)
-    )
+    amounts = None if by_amounts is None else by_amounts.counts_within(container)
+    best = _best_domain(fit, fit.counts_inside(container), container, amounts)
     found = domain_fit(state, fit.tree, pod_set, fit.room, container, best)
     reason = Reason.DOES_NOT_FIT if aligned else Reason.NUMA_ALIGNMENT
     return Refusal(reason, _how_close(fit, container, best, found), pod_set.name, flavor, found.fits)
 
 
-def _best_domain(counts: Counts, container: int, by_amounts: Counts | None) -> int:
+def _best_domain(fit: Fit, counts: Counts, container: int, by_amounts: Counts | None) -> int:
     """The domain that takes most pods; of equal ones that which has the amounts for most."""
     if container == ANYWHERE:
         return 0
     fits = counts.counts_of_rank(container)
+    if fit.leaves is not None:
+        # One into which they may not go takes none for another reason than room.
+        fits = np.where(np.logical_or.reduceat(fit.leaves, fit.tree.bounds[container][:-1]), fits, -1)
     best = int(fits.argmax())
     if by_amounts is None:
         return best
@@ -265,7 +275,8 @@ def _by_amounts(state: ClusterState, fit: Fit) -> ConstrainedCounts | None:
     shape = fit.known.shape
     if shape.inside is None or not (state.machines or shape.seen_only or shape.refuses_devices(state.cluster.columns)):
         return None
-    counts = Counts(fit.tree, fit.known.shape.fit_amounts(state.cluster.columns, fit.tree.span))
+    amounts = fit.known.shape.fit_amounts(state.cluster.columns, fit.tree.span)
+    counts = Counts(fit.tree, amounts if fit.leaves is None else np.where(fit.leaves, amounts, 0))
     return room(state, fit.tree, fit.pod_set, counts)
 
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from engine.arrays import Ints
-from engine.cluster.filters import NodeFilter
+from engine.cluster.filters import Mask, NodeFilter
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import HOSTNAME_LABEL, PodSet, Policy
@@ -35,11 +35,11 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def compute_bounds(
-        cls, state: ClusterState, flavor: str, pod_set: PodSet, *, claims: bool = False
+        cls, state: ClusterState, flavor: str, pod_set: PodSet, *, claims: bool = False, leaves: Mask | None = None
     ) -> "UpperBounds | None":
         """The bound as things are now; None where flavor or level do not exist or there are no nodes.
 
-        ``claims``: with the devices of claims.
+        ``claims``: with the devices of claims. ``leaves``: those that it may go to; None: any.
         """
         tree = state.tree(flavor)
         if tree is None or not tree.size:
@@ -53,7 +53,7 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
         amounts = table.needs(pod_set)
         needs = tuple((resource, amount) for resource, amount in amounts.items() if amount > 0)
         free = tuple(table.amounts(table.free, resource, tree.span) for resource, _ in needs)
-        passing = np.ones(tree.size, np.int64)
+        passing = np.ones(tree.size, np.int64) if leaves is None else leaves.astype(np.int64)
         for reason, mask in NodeFilter.for_pod_set(pod_set, tree.flavor.tolerations).exclusion_masks(
             state.cluster.columns, tree.span
         ):

@@ -27,8 +27,10 @@ from itertools import groupby, islice
 from typing import Final
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.filters import Mask
 from engine.cluster.state import ClusterState
-from engine.model import Pod
+from engine.model import Pod, PodSet
+from engine.placement.shares import Shares
 from engine.placement.upper_bounds import UpperBounds
 from engine.preemption.model import ChoiceRules as VictimRules
 from engine.reasons import Cure, Reason
@@ -143,10 +145,14 @@ class _Search:
 
     def _best_plan(self, refused: Refusal) -> Plan | None:
         """The best plan among the cheapest domains for the pod set that was refused."""
-        site = self._site(refused)
+        for site in self._sites(refused):
+            best = self._best_plan_at(site)
+            if best is not None:
+                return best
+        return None
+
+    def _best_plan_at(self, site: CandidateDomains) -> Plan | None:
         best: Plan | None = None
-        if site is None:
-            return None
         for spent, proposal in enumerate(islice(self._proposals(site), WIDE_TRIES)):
             # Proposals come cheapest first by bounds, so the first that cannot be better ends the search.
             if best is not None and (spent >= TRIES or self._no_better(site, proposal, best)):
@@ -175,18 +181,24 @@ class _Search:
         """What to try there, the best first."""
         return iter(Proposals(self.state, self.queues, site, self._rules))
 
-    def _site(self, refused: Refusal) -> CandidateDomains | None:
-        for flavor, pod_sets in self.option.parts:
-            for pod_set in pod_sets:
-                if pod_set.name == refused.pod_set:
-                    outlook = UpperBounds.compute_bounds(self.state, flavor, pod_set, claims=True)
-                    occupancy = self.queues.holders.usage(self.state, flavor)
-                    if outlook is not None and occupancy is not None:
-                        eligible = self.candidates.eligible(occupancy)
-                        levels = self.candidates.levels(occupancy)
-                        relief = DeviceRelief.from_removal(self.removal, outlook, occupancy, eligible, levels)
-                        return CandidateDomains(outlook, occupancy, eligible, levels, relief)
-        return None
+    def _sites(self, refused: Refusal) -> Iterator[CandidateDomains]:
+        """The domains that may take it as things are; then, where some may not, all: its victims may be among those."""
+        wanted = ((flavor, pod_set) for flavor, pod_sets in self.option.parts for pod_set in pod_sets)
+        found = next((one for one in wanted if one[1].name == refused.pod_set), None)
+        if found is not None:
+            shares = Shares.of_pod_set(self.state, *found, self.entry.workload.key)
+            if isinstance(shares, Shares) and shares.closed:
+                yield from self._site(*found, shares.open_leaves)
+            yield from self._site(*found)
+
+    def _site(self, flavor: str, pod_set: PodSet, leaves: Mask | None = None) -> Iterator[CandidateDomains]:
+        outlook = UpperBounds.compute_bounds(self.state, flavor, pod_set, claims=True, leaves=leaves)
+        occupancy = self.queues.holders.usage(self.state, flavor)
+        if outlook is not None and occupancy is not None:
+            eligible = self.candidates.eligible(occupancy)
+            levels = self.candidates.levels(occupancy)
+            relief = DeviceRelief.from_removal(self.removal, outlook, occupancy, eligible, levels)
+            yield CandidateDomains(outlook, occupancy, eligible, levels, relief)
 
     def _ever_more(self) -> Plan | None:
         """Several pod sets for which that finds nothing: ever more victims, the least important first."""
@@ -210,7 +222,7 @@ class _Search:
                     # The pod sets before it are held while the domains for this
                     # one are ranked, or both would count the same room.
                     state.reserve(key, before)
-                    site = self._site(found)
+                    site = next(self._sites(found), None)
                     state.release_workload(key)
                     beside = None if site is None else self._place_last_pod_set(site, option, taken)
                     if beside is None:

@@ -170,7 +170,7 @@ class _Finder(msgspec.Struct):
         if topology.level == AUTO:
             topology = msgspec.structs.replace(topology, level=levels[-1])
             pod_set = msgspec.structs.replace(pod_set, topology=topology)
-        wanted = (topology.level, *(part.level for part in topology.slices))
+        wanted = (topology.level, *(part.level for part in topology.slices), *topology.limited_levels)
         missing = [level for level in wanted if level is not None and level not in levels]
         if missing:
             self.reason = Reason.UNKNOWN_LEVEL

@@ -134,7 +134,7 @@ class Cache:
         self.device_claims = devices = DeviceClaims(
             keys, stores.reads_devices, self.state, device_resources or {}, scheduler
         )
-        apart, quota = partial(unrestricted_pod_set, priorities, volumes, devices), devices.quota
+        apart, quota = partial(unrestricted_pod_set, self.state, priorities, volumes, devices), devices.quota
         # Before `Core`: the queues that all parts share are those of the reservations.
         self.reservations = Reservations(
             self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes, quota=quota

@@ -39,6 +39,7 @@ from support.history.server import (
     owners,
 )
 from support.history.stored import HOSTNAME, name_of, slices_of
+from support.history.trees import CohortTrees
 from support.history.users import Users
 from support.history.wire import Faults, Wire
 
@@ -110,7 +111,8 @@ class History:
         self.loop = loops.Loop(random.Random(f"order {seed}"), STEPS)
         self.lines: list[tuple[float, tuple[Any, ...]]] = []
         self.server = Server(self.loop)
-        self.judge = Judge(self.server)
+        self.trees = CohortTrees(self.server, seed, self.note)
+        self.judge = Judge(self.server, self.trees)
         self.nominations = Nominations(self.server, seed)
         self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed), self.nominations.kept_from)
         self.kueue = KueueJobs(self.server, self.cluster, seed, self.note)
@@ -140,6 +142,7 @@ class History:
             minimum_run_time_within_cluster_queue_seconds=minimums.within,
             minimum_run_time_reclaim_seconds=minimums.others,
             beside_kueue=self.kueue.there,
+            fair_sharing=self.trees.fair,
         )
         self.judge.losses.minimums = minimums
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
@@ -167,6 +170,7 @@ class History:
         judged = self.server.judge
         self.server.judge = lambda key, old, new, who: (
             self._tell(key, old, new, who),
+            self.trees.saw(key),
             judged(key, old, new, who),
             self.kueue.saw(key, old, new, who),
             self.users.saw(key, who),
@@ -210,6 +214,7 @@ class History:
         self.plugins.begin()
         self.kueue.begin()
         self.gangs.begin()
+        self.trees.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
         background.add_done_callback(self._ended)
@@ -225,6 +230,7 @@ class History:
         self.users.rest()
         self.plugins.rest()
         self.gangs.rest()
+        self.trees.rest()
         if self.cluster.hidden.on:
             await self._until(HANGING + QUIET)
             self._hanging()

@@ -61,6 +61,7 @@ from support.history.stored import (
     taken,
     usage_of,
 )
+from support.history.trees import CohortTrees
 
 from ungater.jobs.leaderworkerset import NAME
 
@@ -80,8 +81,9 @@ class Part(NamedTuple):
 class Judge:
     """See the module's rules. ``wrong``: what was found, in words."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, trees: CohortTrees) -> None:
         self.server = server
+        self._trees = trees
         self.wrong: list[str] = []
         self._forsaken: set[str] = set()  # uids of pods that were to go when their node was lost: they hold nothing
         self._astray: set[str] = (
@@ -313,6 +315,11 @@ class Judge:
             usage_of(before) if before is not None else self._held.pop(name_of(new), 0)
         )  # it was not given back between
         if not queue or cpu_of(new) <= had:
+            return
+        if self._trees.there:
+            more, each = cpu_of(new) - had, self.payers.used()
+            if not self._trees.allows(queue, more, each - Counter({queue: more})):
+                yield f"{name_of(new)}: {queue} takes {more} cpu more, which no tree left it: {dict(each)} are used"
             return
         queues = {each["metadata"]["name"]: each for each in self.server.all("clusterqueues")}
         cohort = queues[queue]["spec"].get("cohortName") if queue in queues else None
@@ -624,6 +631,8 @@ class Judge:
         others = [
             each for each in self.server.all("clusterqueues") if cohort and each["spec"].get("cohortName") == cohort
         ]
+        if self._trees.there:
+            others = [*self.server.all("clusterqueues")]
         names = {name, *(each["metadata"]["name"] for each in others)}
         for pod in () if idle else self.server.all("pods"):
             let, spoiled = (by.get(pod["metadata"]["uid"]) for by in (self.payers.let, self.payers.spoiled))
@@ -634,6 +643,8 @@ class Judge:
         for workload in () if idle else self.server.all("workloads"):
             if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
+        if self._trees.there:
+            return used[name] + more <= nominal_of(queue) and self._trees.surely_left(name, used) >= more
         total = sum(map(nominal_of, others)) - sum(used[each["metadata"]["name"]] for each in others)
         return used[name] + more <= nominal_of(queue) and (not cohort or more <= total)
 

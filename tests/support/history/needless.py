@@ -30,6 +30,7 @@ from queueing.queues.held import Held
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.pending_workloads import PendingWorkloads
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Quotas
 from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.controller import Controller
@@ -237,6 +238,9 @@ def would_fit(state: ClusterState, queues: Queues, entry: Entry, option: FlavorA
         left = sum(quotas.nominal(name, key) - quotas.used(name, key) for name in members)
         if quotas.used(queue, key) + amount > quotas.nominal(queue, key) or amount > left:
             return False
+    # Of what a queue has in a tree others may have borrowed, and what the rest has may not be lent.
+    if _has_tree(quotas) and not queues.limits(entry).fits_limits(option.amounts):
+        return False
     return all(
         not part.group
         and part.node_affinity is None
@@ -245,6 +249,13 @@ def would_fit(state: ClusterState, queues: Queues, entry: Entry, option: FlavorA
         for part in parts
         for room in [_room(state, flavor, part)]
     )
+
+
+def _has_tree(quotas: Quotas) -> bool:
+    """Whether there is more than queues that lend each other all that they have."""
+    groups = (group for queue in quotas.queues.values() for group in queue.groups)
+    each = (quota for group in groups for flavor in group.flavors for quota in flavor.resources.values())
+    return bool(quotas.cohorts) or any(not (quota.borrowing is None and quota.lending is None) for quota in each)
 
 
 def _room(state: ClusterState, flavor: str, part: PodSet) -> int:

@@ -179,6 +179,51 @@ refusals(
     ]
 )
 
+GOLDEN.section("shares of domains")
+
+
+def limited(text, **more):
+    """A Job whose annotation says this of shares, as text or as what is JSON."""
+    return make_job({REQUIRE: RACK, KEYS.spreading: text if isinstance(text, str) else json.dumps(text)}, **more)
+
+
+def with_rules(*rules):
+    return limited({"rules": list(rules)})
+
+
+def with_selectors(*selectors):
+    return limited({"workloadLabelSelectors": list(selectors), "rules": [RACKS]})
+
+
+RACKS = {"topologyKey": RACK, "maxShareAllowingPlacement": "0.5"}
+APP = {"key": "app", "operator": "In", "values": ["main"]}
+refusals(
+    [
+        ("shares that are no JSON", lambda: limited("half")),
+        ("shares of too long a text", lambda: limited(" " * 8193)),
+        ("shares without rules", lambda: limited({})),
+        ("three rules", lambda: with_rules(RACKS, RACKS, RACKS)),
+        ("a rule that is none", lambda: with_rules("half")),
+        ("two rules of one level", lambda: with_rules(RACKS, RACKS)),
+        ("a field that Kueue passes over", lambda: with_rules({**RACKS, "key": RACK})),
+        ("a share of a level that is none", lambda: with_rules({**RACKS, "topologyKey": "a b"})),
+        ("a share without a level", lambda: with_rules({"maxShareAllowingPlacement": "0.5"})),
+        ("a share of percent", lambda: with_rules({**RACKS, "maxShareAllowingPlacement": "45%"})),
+        ("a share of all", lambda: with_rules({**RACKS, "maxShareAllowingPlacement": 1})),
+        ("another mode", lambda: with_rules({**RACKS, "enforcementMode": "Maybe"})),
+        ("two selectors", lambda: with_selectors(APP, APP)),
+        ("a selector that is none", lambda: with_selectors("app=main")),
+        ("a selector of no label", lambda: with_selectors({**APP, "key": ""})),
+        ("a selector with another operator", lambda: with_selectors({**APP, "operator": "Exists"})),
+        ("a selector without values", lambda: with_selectors({**APP, "values": []})),
+        ("a selector of a value that is none", lambda: with_selectors({**APP, "values": ["a b"]})),
+        (
+            "shares without a required level",
+            lambda: make_job({PREFER: RACK, KEYS.spreading: json.dumps({"rules": [RACKS]})}),
+        ),
+    ]
+)
+
 GOLDEN.section("wishes for the inside of nodes")
 refusals(
     [
@@ -554,10 +599,6 @@ warnings(
         ),
         ("another scheduler", lambda: make_job({REQUIRE: RACK}, spec={"schedulerName": "mine"})),
         ("a key that is misspelt", lambda: make_job({f"{DOMAIN}/required-topology": RACK})),
-        (
-            "workloads that are to be spread",
-            lambda: make_job({REQUIRE: RACK, f"{DOMAIN}/podset-topology-spreading": "{}"}),
-        ),
         ("a time for its pods alone", lambda: make_job({REQUIRE: RACK, f"{DOMAIN}/wait-for-pods-ready": "{}"})),
         ("a key of Kueue that does nothing here", lambda: make_job({f"{DOMAIN}/pod-index-offset": "1"})),
     ]

@@ -26,6 +26,8 @@ from engine.model import (
     NodeTerm,
     PodTerm,
     Policy,
+    ShareLimits,
+    ShareRule,
     SliceLayer,
     SpreadConstraint,
     Taint,
@@ -101,6 +103,60 @@ def slices_that_do_not_fit_whole():
 
 def _with(pod_set, topology):
     return type(pod_set)(**{**{f: getattr(pod_set, f) for f in pod_set.__struct_fields__}, "topology": topology})
+
+
+GOLDEN.section("shares of domains")
+
+
+def _limited(count=1, *levels, most=450, **more):
+    rules = tuple(ShareRule(level=level, most=most) for level in levels or (RACK,))
+    shares = ShareLimits(rules=rules, key="app", values=("main",))
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=RACK, shares=shares)
+    return _with(make_pod_set(count, gpu=8, namespace="ns", labels={"app": "main"}, **more), topology)
+
+
+def _spread(taken, racks, **more):
+    """Racks of one node each, of which so many have one workload."""
+    state = make_state([make_node(f"n{at}", rack=f"r{1 + at}", **more) for at in range(racks)])
+    for at in range(taken):
+        state.reserve(f"ns/{at}", placed(ask(state, _limited(most=1), key=f"ns/{at}")).assignments)
+    return state
+
+
+@case
+def racks_that_have_more_than_their_share():
+    return ask(_spread(2, 2, gpu=16), _limited(most=450))
+
+
+@case
+def more_racks_with_more_than_their_share_than_are_named():
+    return ask(_spread(5, 5, gpu=16), _limited(most=100))
+
+
+@case
+def a_rack_that_is_left_and_has_too_little_room():
+    state = _spread(1, 2, gpu=16)
+    state.set_pod(make_pod("other/p", "n1", gpu=16))
+    return ask(state, _limited())
+
+
+@case
+def a_share_of_a_level_below_the_required_one():
+    return ask(_spread(0, 2), _limited(1, HOST))
+
+
+@case
+def a_share_of_a_level_that_the_flavor_lacks():
+    return ask(_spread(0, 2), _limited(1, "cloud/zone"), flavors=("tas",))
+
+
+@case
+def a_group_that_limits_shares_in_two_ways():
+    one, other = (_limited(1, name=name, group="g", most=most) for name, most in (("leader", 450), ("workers", 500)))
+    return ask(_spread(0, 2), one, other)
+
+
+GOLDEN.section("constraints of pods")
 
 
 @case

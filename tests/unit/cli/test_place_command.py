@@ -473,3 +473,27 @@ def test_a_namespace_that_is_asked_for_and_not_that_of_the_object_is_told(tmp_pa
 def test_a_url_is_no_file():
     with pytest.raises(Failure, match="is a URL, and a file is read here"):
         next(dumps.objects_in("https://example.com/train.yaml"))
+
+
+def limited_job(name, share="0.4"):
+    rule = {"topologyKey": RACK, "maxShareAllowingPlacement": share}
+    said = {"workloadLabelSelectors": [{"key": "app", "operator": "In", "values": ["main"]}], "rules": [rule]}
+    made = job(name, 1, 1, REQUIRED | {f"{DOMAIN}/podset-topology-spreading": json.dumps(said)})
+    made["spec"]["template"]["metadata"] = {"labels": {"app": "main"}}
+    return made
+
+
+def test_jobs_whose_shares_are_limited_take_turns_in_racks_and_the_third_is_told_why(tmp_path):
+    first, second, third = ask(tmp_path, limited_job("a"), limited_job("b"), limited_job("c"), status=3)
+    assert {name[:2] for name in nodes_of(first)} | {name[:2] for name in nodes_of(second)} == {"r1", "r2"}
+    assert third["state"] == "Waits"
+    assert "A share of 40% needs at least 3 of them, and there are 2" in third["message"]
+
+
+def test_groups_of_a_leader_worker_set_count_by_their_owner(tmp_path):
+    rule = {"topologyKey": RACK, "maxShareAllowingPlacement": "0.5"}
+    alone = REQUIRED | {f"{DOMAIN}/podset-topology-spreading": json.dumps({"rules": [rule]})}
+    answers = ask(tmp_path, leader_worker_set(size=2, worker=alone))
+    assert {name[:2] for answer in answers for name in nodes_of(answer)} == {"r1", "r2"}
+    together = ask(tmp_path, leader_worker_set(size=2))
+    assert len({name[:2] for answer in together for name in nodes_of(answer)}) == 1

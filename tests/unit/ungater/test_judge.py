@@ -5,8 +5,11 @@ from support.history.judge import LAG, Judge
 from support.history.loop import Loop
 from support.history.server import CONTROLLER, MARK, NAMESPACE, Server, container, make_object
 from support.history.stored import HOSTNAME
+from support.history.trees import CohortTrees
 
 from kube import resources
+
+WITHOUT_TREE = 2  # a seed
 
 
 class World:
@@ -14,7 +17,9 @@ class World:
 
     def __init__(self, loop):
         self.server = Server(loop)
-        self.judge = Judge(self.server)
+        trees = CohortTrees(self.server, WITHOUT_TREE, lambda *_: None)
+        assert not trees.there
+        self.judge = Judge(self.server, trees)
         quota = {"flavors": [{"resources": [{"nominalQuota": "6"}]}]}
         self.server.create(
             "clusterqueues", make_object(resources.CLUSTER_QUEUES, "cq", {"resourceGroups": [quota]}), "admin"

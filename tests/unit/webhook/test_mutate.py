@@ -907,7 +907,7 @@ def test_a_group_that_an_annotation_names_is_known_and_has_the_name_of_an_object
         )
 
 
-@pytest.mark.parametrize("key", ["podset-topology-spreading", "wait-for-pods-ready", "pods-ready-timeout"])
+@pytest.mark.parametrize("key", ["wait-for-pods-ready", "pods-ready-timeout"])
 def test_what_kueue_may_read_and_nobody_reads_here_is_told(key):
     said = {REQUIRE: RACK, f"{DOMAIN}/{key}": "{}"}
     (text,) = decide_job(make_job(said)).warnings
@@ -915,3 +915,23 @@ def test_what_kueue_may_read_and_nobody_reads_here_is_told(key):
     (text,) = decide_job(make_job({REQUIRE: RACK}, template={f"{DOMAIN}/{key}": "{}"})).warnings
     assert text.startswith(f"spec.template.metadata.annotations[{DOMAIN}/{key}] is not supported")
     assert len(decide_pod(make_pod(said)).warnings) == 1
+
+
+SPREADING = f"{DOMAIN}/podset-topology-spreading"
+HALF = f'{{"rules":[{{"topologyKey":"{RACK}","maxShareAllowingPlacement":"0.5"}}]}}'
+
+
+def test_shares_of_domains_go_into_the_pod_template():
+    job = make_job({REQUIRE: RACK, SPREADING: HALF})
+    made = patched(job, plain(decide_job(job)))
+    assert made["spec"]["template"]["metadata"]["annotations"][SPREADING] == HALF
+
+
+def test_shares_that_are_none_are_refused_where_they_are_written():
+    for decided in (
+        decide_job(make_job({REQUIRE: RACK, SPREADING: "{}"})),
+        decide_job(make_job({REQUIRE: RACK}, template={SPREADING: "{}"})),
+        decide_pod(make_pod({REQUIRE: RACK, SPREADING: "{}"})),
+    ):
+        assert f"metadata.annotations[{SPREADING}].rules: Required value: expected a list of 1 to 2" in refusal(decided)
+    assert "it needs one of" in refusal(decide_job(make_job({SPREADING: HALF})))

@@ -300,7 +300,7 @@ def test_levels_by_name_are_stamped_as_they_were_written_into_every_replicated_j
 
 
 def test_what_nobody_reads_is_told_of_a_jobset_and_its_templates():
-    key = f"{DOMAIN}/podset-topology-spreading"
+    key = f"{DOMAIN}/wait-for-pods-ready"
     (own,) = decide(make_jobset({REQUIRE: RACK, key: "{}"}, jobs=["a"])).warnings
     assert own.startswith(f"metadata.annotations[{key}] is not supported and has no effect")
     jobset = make_jobset({REQUIRE: RACK}, jobs=["a"])

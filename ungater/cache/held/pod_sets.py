@@ -6,6 +6,7 @@ import msgspec
 
 from crds.request import ParsedRequest, unresolved
 from engine.claims.asks import DeviceAsk
+from engine.cluster.state import ClusterState
 from engine.cluster.unusable_slots import closed
 from engine.devices.first_fits import aligned
 from engine.model import HOSTNAME_LABEL, PodSet, Policy, TopologyRequest
@@ -39,22 +40,6 @@ class RequestedPodSets:
         self._refusals = core.inside.refusals
         self._node_refusals = core.inside.node_refusals
 
-    def _group(self, owner: JobView, owned: PodSetView) -> str:
-        """The name of those of its pod sets that share one domain of what they ask for; "" where this one does not."""
-        if owned.request is None or len(owner.pod_sets) < 2:
-            return ""
-        if owned.request.group or not owned.shared:
-            return owned.request.group
-        asks = [one.request for one in owner.pod_sets]
-        alike = all(one is not None and one.same_request(owned.request) and not one.slices for one in asks)
-        flavors = [flavor.levels for flavor in self._state.flavors.values() if owned.shared in flavor.levels]
-        level = owned.request.level
-        inside = owned.request.policy is Policy.REQUIRED and any(
-            level in levels and levels.index(level) > levels.index(owned.shared) for levels in flavors
-        )
-        # A required level inside the shared domain binds each pod set to a domain of its own there.
-        return SHARED if alike and not inside else ""
-
     def pod_set(
         self, entry: WorkloadEntry, owned: PodSetView, topology: TopologyRequest, count: int | None = None
     ) -> PodSet:
@@ -63,9 +48,9 @@ class RequestedPodSets:
             owned.name,
             owned.count if count is None else count,
             owned.template,
-            topology,
+            _of_owner(topology, entry.job),
             entry.job.namespace,
-            group=self._group(entry.job, owned),
+            group=_group_of(self._state, entry.job, owned),
             shape=owned.shape,
             without=self.avoided_nodes(entry, owned),
             added=self._priorities.added(owned),
@@ -115,7 +100,7 @@ class RequestedPodSets:
         self, entry: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
     ) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
-        pod_set = unrestricted_pod_set(self._priorities, self._volumes, self._devices, entry, owned)
+        pod_set = unrestricted_pod_set(self._state, self._priorities, self._volumes, self._devices, entry, owned)
 
         def unusable() -> tuple[int, ...]:
             places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
@@ -131,19 +116,55 @@ class RequestedPodSets:
             return unusable()
 
 
-def unrestricted_pod_set(
-    priorities: PriorityClasses, volumes: PodVolumes, claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView
+def unrestricted_pod_set(  # noqa: PLR0917  (what is known, then of which pod set)
+    state: ClusterState,
+    priorities: PriorityClasses,
+    volumes: PodVolumes,
+    claims: DeviceClaims,
+    entry: WorkloadEntry,
+    owned: PodSetView,
 ) -> PodSet:
     """One pod of a pod set, which keeps off no node."""
-    unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
+    shares = owned.request.shares if owned.request is not None else None
+    unconstrained = _of_owner(TopologyRequest(policy=Policy.UNCONSTRAINED, shares=shares), entry.job)
     found = convert.pod_set(
-        owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=priorities.added(owned)
+        owned.name,
+        1,
+        owned.template,
+        unconstrained,
+        entry.job.namespace,
+        group=_group_of(state, entry.job, owned),
+        added=priorities.added(owned),
     )
     attached = volumes.added(entry, owned, found).attached
     devices = _claims_per_pod(claims, entry, owned)
     if devices is None and not (attached.own or attached.shared):
         return found
     return msgspec.structs.replace(found, attached=attached, devices=devices)
+
+
+def _group_of(state: ClusterState, owner: JobView, owned: PodSetView) -> str:
+    """The name of those of its pod sets that share one domain of what they ask for; "" where this one does not."""
+    if owned.request is None or len(owner.pod_sets) < 2:
+        return ""
+    if owned.request.group or not owned.shared:
+        return owned.request.group
+    asks = [one.request for one in owner.pod_sets]
+    alike = all(one is not None and one.same_request(owned.request) and not one.slices for one in asks)
+    flavors = [flavor.levels for flavor in state.flavors.values() if owned.shared in flavor.levels]
+    level = owned.request.level
+    inside = owned.request.policy is Policy.REQUIRED and any(
+        level in levels and levels.index(level) > levels.index(owned.shared) for levels in flavors
+    )
+    # A required level inside the shared domain binds each pod set to a domain of its own there.
+    return SHARED if alike and not inside else ""
+
+
+def _of_owner(topology: TopologyRequest, owner: JobView) -> TopologyRequest:
+    """The request with its owner's uid, where that is what says who belongs together."""
+    if topology.shares is None or topology.shares.key:
+        return topology
+    return msgspec.structs.replace(topology, shares=msgspec.structs.replace(topology.shares, owner=owner.uid))
 
 
 def _claims_per_pod(claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView) -> DeviceAsk | None:
