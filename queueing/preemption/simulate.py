@@ -19,6 +19,7 @@ from queueing.preemption.cohort_reach import nodes_between, overuses
 from queueing.preemption.fair_order import FairOrder, by_queue
 from queueing.preemption.fragmentation import held as held_on
 from queueing.queues.cohort_tree import TreeNode
+from queueing.queues.entry import Entry
 from queueing.queues.eviction_units import split
 from queueing.queues.held import Held
 
@@ -54,24 +55,25 @@ class SimulatedRemoval:
             return False
         if self.quota_fits():
             return True
-        depth, givers, fits, some, gone, stay = quotas.begin(), self.candidates.givers(), False, 1, 0, False
+        depth, givers, fits, some, gone, taken = quotas.begin(), self.candidates.givers(), False, 1, list[Entry](), 0
         lacked = self._lacks()
-        while not fits and (keys := [other.workload.key for other in islice(givers, some)]):
-            gone += len(keys)
+        while not fits and (more := list(islice(givers, some))):
+            gone += more
             # In no order and without pods: this only asks whether there is any point in searching.
-            taken = self._take_each(keys)
-            fits, stay = bool(taken) and self.quota_fits(), stay or len(taken) < len(keys)
-            some = 1 if fits else self._more(gone, lacked)
+            keys = self._take_each([other.workload.key for other in more])
+            fits, taken = bool(keys) and self.quota_fits(), taken + len(keys)
+            some = 1 if fits else self._more(len(gone), lacked)
         quotas.rollback(depth)
-        return fits or (stay and self._may_suffice(lacked) and self._suffice_in_order())
+        return fits or (taken < len(gone) and self._may_suffice(gone, lacked) and self._suffice_in_order())
 
-    def _may_suffice(self, lacked: dict[FlavorResource, int]) -> bool:
+    def _may_suffice(self, givers: Sequence[Entry], lacked: dict[FlavorResource, int]) -> bool:
         """Whether those could suffice in another order who do not in that: a small one may have spared a large one."""
         leaving, contested, own = self.queues.leaving, self.candidates.contested, self.entry.queue
         most: dict[tuple[str, FlavorResource], tuple[int, int]] = {}
-        for other in self.candidates.givers():
+        for other in givers:
+            amounts = other.grant.amounts if other.grant is not None else {}
             for key in lacked:
-                if other.grant is not None and (amount := other.grant.amounts.get(key, 0)) > 0:
+                if (amount := amounts.get(key, 0)) > 0:
                     total, largest = most.get((other.queue, key), (0, 0))
                     most[other.queue, key] = total + amount, max(largest, amount)
         left = dict(lacked)
