@@ -2,7 +2,8 @@
 
 Rules
 - Own workloads of lower (or equal and newer) priority; workloads of other queues of the tree of cohorts only while
-  their queue, and each cohort above it that is not above the preemptor too, use more than is their own. That changes
+  their queue, and each cohort above it that is not above the preemptor too, use more than is their own of what is
+  contested: of those quotas that do not suffice, or of all that is asked for where only room lacks. That changes
   victim by victim: `queueing.preemption.simulate` asks again as it takes them.
 - Who is within its nominal quota reclaims, and so does who borrows, from those over whom its queue has advantage
   (`queueing.preemption.cohort_reach`): up to the priority that ``reclaim`` says. From others one that borrows takes
@@ -19,7 +20,7 @@ Rules
   (`queueing.queues.eviction_order`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -33,6 +34,7 @@ from engine.reservation_key import HolderKey, order_of, whole_of
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.preemption.cohort_reach import find_advantage, find_borrowers, nodes_between, place_of
 from queueing.preemption.fair_order import FairComparison
+from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.entry import OUTSIDE, Entry, Phase
 from queueing.queues.eviction_units import units_of
 from queueing.queues.flavor_assigner import FlavorAssignment
@@ -70,37 +72,80 @@ class Mode(msgspec.Struct, frozen=True):
         return self.others if place >= self.wide else self.near
 
 
-def modes(queues: Queues, entry: Entry, option: FlavorAssignment) -> Iterator[Mode]:
-    """What the policies allow, the mildest first."""
-    quotas, policy = queues.quotas, _policy(queues, entry)
-    node, priority = quotas.tree.queues[entry.queue], entry.workload.priority
+def find_contested(queues: Queues, entry: Entry, option: FlavorAssignment) -> frozenset[FlavorResource]:
+    """The quotas that do not suffice now; none where all do, so that only room may be lacking."""
+    missing = queues.limits(entry).missing_quota(option.asked)
+    return frozenset([(one.flavor, one.resource) for one in missing])
+
+
+def modes(
+    queues: Queues, entry: Entry, option: FlavorAssignment, contested: Collection[FlavorResource]
+) -> Iterator[Mode]:
+    """What the policies allow, the mildest first; ``contested``: the quotas that do not suffice."""
+    policy, path = _policy(queues, entry), queues.quotas.tree.queues[entry.queue].path
+    own = [Mode(None, borrowing=True)] if policy.within is not Within.NEVER else []
     # Beyond every priority: Kubernetes has 32 bits for one.
-    most = priority - 1 if policy.reclaim is Reclaim.LOWER else (1 << 62)
-    if node.path and policy.reclaim is not Reclaim.NEVER:
-        wide = find_advantage(node, option.amounts)
-        # Without a budget that keeps anybody the overriding mode finds the same as the mode before it. A budget yields
-        # to what is the queue's own, which nobody else may keep, and to no cohort's.
-        protected = queues.spared or queues.budgets.guarded
-        last = Mode(most, borrowing=False, overriding=True)
-        overriding = [last] if not wide and protected and queues.rules.override else []
-        if queues.rules.fair:
-            # Kueue's FairSharingPreemptWithinNominal (since 0.17): who takes what is its own compares no shares.
-            reason = Reason.FAIR_SHARING
-            fair = Mode(most, borrowing=True, near=most, wide=_NOWHERE, reason=reason, compares=True)
-            yield fair if wide else Mode(most, borrowing=False)
-            # Last: a budget is overridden only where nobody else would do.
-            yield from overriding
-            return
-        owed = node.path[wide - 1].name if wide else ""
-        if wide < len(node.path):
-            yield Mode(most, borrowing=wide > 0, wide=wide, cohort=owed)
-            yield from overriding
-        if wide and policy.borrowing:
-            near = priority - 1 if policy.threshold is None else min(priority - 1, policy.threshold)
-            reason = Reason.RECLAIMED_WHILE_BORROWING
-            yield Mode(most, borrowing=True, near=near, wide=wide, cohort=owed, reason=reason)
-    if policy.within is not Within.NEVER:
-        yield Mode(None, borrowing=True)
+    most = entry.workload.priority - 1 if policy.reclaim is Reclaim.LOWER else (1 << 62)
+    if not path or policy.reclaim is Reclaim.NEVER:
+        yield from own
+    elif queues.rules.fair:
+        yield from _fair_modes(queues, entry, option, contested, most)
+    else:
+        yield from _classical_modes(queues, entry, option, contested or option.amounts, most, own)
+
+
+def _fair_modes(
+    queues: Queues, entry: Entry, option: FlavorAssignment, contested: Collection[FlavorResource], most: int
+) -> Iterator[Mode]:
+    wide = find_advantage(queues.quotas.tree.queues[entry.queue], option.amounts)
+    # Kueue's FairSharingPreemptWithinNominal (since 0.17): who takes what is its own compares no shares. Only what is
+    # contested counts: beside that it may borrow what nobody has to give up for it.
+    asked = {key: option.amounts.get(key, 0) for key in contested}
+    if not wide or (asked and not queues.quotas.borrows(entry.queue, asked)):
+        yield Mode(most, borrowing=wide > 0)
+    else:
+        yield Mode(most, borrowing=True, near=most, wide=_NOWHERE, reason=Reason.FAIR_SHARING, compares=True)
+    # Last: a budget is overridden only where nobody else would do.
+    yield from _overriding(queues, most, wide)
+
+
+def _classical_modes(  # noqa: PLR0917  (what `modes` knows)
+    queues: Queues,
+    entry: Entry,
+    option: FlavorAssignment,
+    contested: Collection[FlavorResource],
+    most: int,
+    own: list[Mode],
+) -> Iterator[Mode]:
+    node, policy, priority = queues.quotas.tree.queues[entry.queue], _policy(queues, entry), entry.workload.priority
+    wide = find_advantage(node, option.amounts)
+    owed = node.path[wide - 1].name if wide else ""
+    if wide < len(node.path):
+        yield Mode(most, borrowing=wide > 0, wide=wide, cohort=owed)
+        yield from _overriding(queues, most, wide)
+    if wide and policy.borrowing:
+        near = priority - 1 if policy.threshold is None else min(priority - 1, policy.threshold)
+        reason = Reason.RECLAIMED_WHILE_BORROWING
+        yield Mode(most, borrowing=True, near=near, wide=wide, cohort=owed, reason=reason)
+    # With what it has it would borrow, but without some of its own it would not: then it takes back what others have
+    # of its nominal quota. One that may not take while it borrows has to have some of that left, and comes to it before
+    # its own lose all that it needs (Kueue 0.19.2, pkg/scheduler/preemption/preemption.go, classicalPreemptions).
+    left = policy.borrowing or all(node.usage.get(key, 0) < _nominal(node, key) for key in contested)
+    may_end = wide and own and left and all(_nominal(node, key) >= amount for key, amount in option.amounts.items())
+    last = Mode(most, borrowing=False, near=most, wide=wide, cohort=owed, reason=Reason.RECLAIMED)
+    ends = [last] if may_end else []
+    yield from [*own, *ends] if policy.borrowing or wide < len(node.path) else [*ends, *own]
+
+
+def _nominal(node: TreeNode, key: FlavorResource) -> int:
+    return node.subtree.get(key, 0)  # of a queue it is its own quota
+
+
+def _overriding(queues: Queues, most: int, wide: int) -> list[Mode]:
+    # Without a budget that keeps anybody it would find the same as the mode before it. A budget yields to what is the
+    # queue's own, which nobody else may keep, and to no cohort's.
+    protected = queues.spared or queues.budgets.guarded
+    return [Mode(most, borrowing=False, overriding=True)] if not wide and protected and queues.rules.override else []
 
 
 def _policy(queues: Queues, entry: Entry) -> Preemption:
@@ -108,13 +153,17 @@ def _policy(queues: Queues, entry: Entry) -> Preemption:
 
 
 class Candidates(msgspec.Struct, dict=True):
-    """Who may be taken for ``entry`` to be put where ``option`` says, in one mode."""
+    """Who may be taken for ``entry`` to be put where ``option`` says, in one mode.
+
+    ``contested``: the quotas of which those who lose something have to use more than is their own.
+    """
 
     state: ClusterState
     queues: Queues
     entry: Entry
     option: FlavorAssignment
     mode: Mode
+    contested: Collection[FlavorResource]
     _shares: dict[str, tuple[tuple[bool, float], ...]] = msgspec.field(default_factory=dict)
     _importance: dict[HolderKey, Importance] = msgspec.field(default_factory=dict)
     _borrowers: dict[str, int] | None = None
@@ -136,6 +185,11 @@ class Candidates(msgspec.Struct, dict=True):
             (low := self.queues.holders.lowest(name)) is not None and low <= most
             for name, most in self._others().items()
         )
+
+    def contest_all(self) -> None:
+        """Room is lacking as well: who uses more than its own of anything that is asked for may be in the way."""
+        if self.contested is not self.option.amounts:
+            self.contested, self._borrowers = self.option.amounts, None
 
     def all_units(self) -> dict[HolderKey, None]:
         """All units that may be taken in the flavors of the option."""
@@ -345,7 +399,7 @@ class Candidates(msgspec.Struct, dict=True):
             node = self.queues.quotas.tree.queues[self.entry.queue]
             # Quota that a queue gives back by itself counts as not
             # borrowed: its owner waits for that instead of evicting for it.
-            found = find_borrowers(self.queues.leaving, node, self.option.amounts) if self._takes_others else ()
+            found = find_borrowers(self.queues.leaving, node, self.contested) if self._takes_others else ()
             bounds = {name: self.mode.bound_at(place) for name, place in found}
             self._borrowers = {name: most for name, most in sorted(bounds.items()) if most is not None}
         return self._borrowers
@@ -411,7 +465,7 @@ class Candidates(msgspec.Struct, dict=True):
             return False
         overheld = self.queues.quotas.overheld
         # Another queue may take the excess: else naming a class would keep the nominal quota of others.
-        return held.queue == self.entry.queue or not any(overheld(held.queue, name) > 0 for name in self.option.amounts)
+        return held.queue == self.entry.queue or not any(overheld(held.queue, name) > 0 for name in self.contested)
 
     def _protected(self, key: HolderKey) -> bool:
         """Whether a budget keeps a holder from being a victim."""

@@ -36,7 +36,7 @@ from engine.preemption.model import ChoiceRules as VictimRules
 from engine.reasons import Cure, Reason
 from engine.reservation_key import HolderKey, Role, order_of, part_of, role_of, whole_of
 from engine.results import Refusal
-from queueing.preemption.candidates import Candidates, Mode, modes
+from queueing.preemption.candidates import Candidates, find_contested, modes
 from queueing.preemption.domains import CandidateDomains
 from queueing.preemption.fragmentation import CLAIMED, Fragmentation, counted, leftover, partly_free
 from queueing.preemption.fragmentation import held as held_on
@@ -77,8 +77,10 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
         with state.cluster.devices.deallocated():  # and these devices
             # The mildest mode that finds a plan decides, though a harsher
             # one may find a cheaper plan: policies come before costs.
-            for mode in modes(queues, entry, option):
-                search = partial(_search, state, queues, entry, option, mode)
+            contested = find_contested(queues, entry, option)
+            for mode in modes(queues, entry, option, contested):
+                candidates = partial(Candidates, state, queues, entry, option, mode, contested or option.amounts)
+                search = partial(_search, candidates)
                 found = search() if mode.overriding else _within_budgets(queues, search)
                 if found is not None:
                     return found
@@ -87,8 +89,9 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
         queues.quotas.rollback(depth)
 
 
-def _search(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment, mode: Mode) -> Plan | None:
-    return _Search(Candidates(state, queues, entry, option, mode)).run()
+def _search(candidates: Callable[[], Candidates]) -> Plan | None:
+    # Made for each search: they note what they found, and who is guarded changes between two.
+    return _Search(candidates()).run()
 
 
 def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan | None:
@@ -138,6 +141,7 @@ class _Search:
         # Nobody's going makes a level, a label or a volume appear.
         if refused.reason.traits.cure is not Cure.OTHERS:
             return None
+        self.candidates.contest_all()
         best, several = self._best_plan(refused), sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1
         if best is None and several:
             best = self._one_by_one() or self._ever_more()

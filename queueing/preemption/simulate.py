@@ -19,6 +19,7 @@ from queueing.preemption.cohort_reach import nodes_between, overuses
 from queueing.preemption.fair_order import FairOrder, by_queue
 from queueing.preemption.fragmentation import held as held_on
 from queueing.queues.cohort_tree import TreeNode
+from queueing.queues.entry import Entry
 from queueing.queues.eviction_units import split
 from queueing.queues.held import Held
 
@@ -54,15 +55,43 @@ class SimulatedRemoval:
             return False
         if self.quota_fits():
             return True
-        depth, givers, fits, some, gone = quotas.begin(), self.candidates.givers(), False, 1, 0
+        depth, givers, fits, some, gone, taken = quotas.begin(), self.candidates.givers(), False, 1, list[Entry](), 0
         lacked = self._lacks()
-        while not fits and (keys := [other.workload.key for other in islice(givers, some)]):
-            gone += len(keys)
+        while not fits and (more := list(islice(givers, some))):
+            gone += more
             # In no order and without pods: this only asks whether there is any point in searching.
-            fits = bool(self._take_each(keys)) and self.quota_fits()
-            some = 1 if fits else self._more(gone, lacked)
+            keys = self._take_each([other.workload.key for other in more])
+            fits, taken = bool(keys) and self.quota_fits(), taken + len(keys)
+            some = 1 if fits else self._more(len(gone), lacked)
         quotas.rollback(depth)
-        return fits
+        return fits or (taken < len(gone) and self._may_suffice(gone, lacked) and self._suffice_in_order())
+
+    def _may_suffice(self, givers: Sequence[Entry], lacked: dict[FlavorResource, int]) -> bool:
+        """Whether those could suffice in another order who do not in that: a small one may have spared a large one."""
+        leaving, contested, own = self.queues.leaving, self.candidates.contested, self.entry.queue
+        most: dict[tuple[str, FlavorResource], tuple[int, int]] = {}
+        for other in givers:
+            amounts = other.grant.amounts if other.grant is not None else {}
+            for key in lacked:
+                if (amount := amounts.get(key, 0)) > 0:
+                    total, largest = most.get((other.queue, key), (0, 0))
+                    most[other.queue, key] = total + amount, max(largest, amount)
+        left = dict(lacked)
+        for (queue, key), (total, largest) in most.items():
+            # Until the queue is back within its own, and the one that brings it there.
+            bound = total if queue == own or len(contested) > 1 else leaving.overuse_left(queue, key) - 1 + largest
+            left[key] -= min(total, bound)
+        return all(amount <= 0 for amount in left.values())
+
+    def _suffice_in_order(self) -> bool:
+        """Whether quota suffices as the least important go first, as they do in a plan."""
+        quotas = self.queues.quotas
+        depth = quotas.begin()
+        try:
+            units = self.in_fair_order(self.candidates.by_quota())
+            return any(self._take_quota(unit) and self.quota_fits() for unit in units)
+        finally:
+            quotas.rollback(depth)
 
     def _lacks(self) -> dict[FlavorResource, int]:
         """How much of which quota is lacking."""
@@ -127,7 +156,9 @@ class SimulatedRemoval:
         if held is None or given is None:
             return False
         if held.queue != self.entry.queue:
-            if not all(overuses(self.queues.leaving, node, self.option.amounts) for node in self._between(held.queue)):
+            if not all(
+                overuses(self.queues.leaving, node, self.candidates.contested) for node in self._between(held.queue)
+            ):
                 return False
             if self.candidates.spared(key):
                 return False

@@ -342,6 +342,7 @@ def test_more_selectors_than_are_kept_are_counted_all_the_same():
     state = three()
     assert admit(state, "ns/a", limited()) == "r1"
     for at in range(MOST + 1):
-        assert admit(state, f"ns/{at}", limited(shares=limits((RACK, 340, True), values=(f"v{at}",)), labels={}, gpu=0)) == "r1"
+        shares = limits((RACK, 340, True), values=(f"v{at}",))
+        assert admit(state, f"ns/{at}", limited(shares=shares, labels={}, gpu=0)) == "r1"
     hold(state, "ns/b", "r2")
     assert admit(state, "ns/c", limited()) == "r3"

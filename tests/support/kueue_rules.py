@@ -1,0 +1,319 @@
+"""The rules by which Kueue 0.19.2 admits and preempts in a tree of cohorts, cycle by cycle, and ours in place of some.
+
+A difference between Kueue and ours is explained by the fewest rules of ours that, put in place of Kueue's, make of this
+model what ours did. That the model is Kueue's is seen beside the real one, which has to do the same.
+
+Followed: pkg/scheduler/scheduler.go (``schedule``, ``processEntry``, ``reserveCapacityForUnreclaimablePreempt``),
+fair_sharing_iterator.go, flavorassigner/flavorassigner.go (``findFlavorForPodSets``, ``fitsResourceQuota``),
+preemption/preemption_oracle.go, and pkg/cache/queue: who is looked at again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from support.kueue_victims import Rule, RunningWorkloads, VictimSearch
+from support.tree_streams import Move, Seen, Stream, Submit
+
+from queueing.model import ClusterQueue, FlavorResource, Quantities, Reclaim
+from queueing.queues.cohort_tree import TreeNode
+from queueing.queues.held import Held
+
+MOST_CYCLES = 60
+NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
+
+
+class EndlessEvictionsError(Exception):
+    """Workloads evict each other without end."""
+
+
+class Look(NamedTuple):
+    """What one would get: how (`FIT` and so on), in which flavor, how high it borrows, and its victims with reasons."""
+
+    mode: int
+    flavor: str
+    level: int
+    victims: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def possible(self) -> bool:
+        """Whether it would get anything."""
+        return self.mode == FIT or bool(self.victims)
+
+
+class Chance(NamedTuple):
+    """What the real one leaves to chance.
+
+    ``early``: of the first evictions, and of all after the last that is named, whether those who were refused are woken
+    before who had victims is looked at again, as events come in; ``reverse``: which of two equal nodes comes first;
+    ``apart``: the victims of one workload are gone before those of the next one that had some in the same cycle.
+    """
+
+    early: tuple[bool, ...] = (False,)
+    reverse: bool = False
+    apart: bool = False
+
+
+class KueueRules:
+    """Kueue with the tree of a stream."""
+
+    def __init__(self, stream: Stream, ours: frozenset[Rule] = frozenset(), chance: Chance = Chance()) -> None:  # noqa: B008
+        self.ours, self.chance = ours, chance
+        self.runs = RunningWorkloads(stream, reverse=chance.reverse)
+        self.known, self.quotas, self.queues = self.runs.known, self.runs.quotas, self.runs.queues
+        self.active: dict[str, None] = {}
+        self.parked: dict[str, None] = {}
+        self.leaving: dict[str, str] = {}  # victims that hold their quota still, and for whom they go
+        self.turns: list[str] = []  # with `Rule.TURNS`: those to whom ours gives something, the next one at the end
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def become(self, seen: Seen, known: Mapping[str, Submit], evictions: Sequence[Move]) -> None:
+        """Take over who runs and who waits, in rest, and who was evicted for whom; once, before the first step."""
+        self.known.update(known)
+        for name, flavor in sorted(seen.admitted):
+            self.runs.start(name, flavor)
+        self.parked = {name: None for name in known if name not in self.runs.flavors}
+        for move in evictions:
+            if move.taker in known and move.name in known:
+                self.runs.evictions.record_evictions(move.taker, [move.name])
+
+    def play(self, event: Submit | str, turns: Sequence[str] = ()) -> Seen:
+        """What it makes of one step; ``turns``: in which order ours gives something to whom.
+
+        Raises EndlessEvictionsError.
+        """
+        self.turns = list(reversed(turns)) if Rule.TURNS in self.ours else []
+        if isinstance(event, Submit):
+            self.known[event.name] = event
+            self.active[event.name] = None
+        elif event:
+            self.runs.stop(event)
+            del self.known[event]
+            self._wake()
+        moves = tuple(self._settle())
+        return Seen(frozenset(self.runs.flavors.items()), moves)
+
+    def _settle(self) -> Iterator[Move]:
+        woken, early = False, list(self.chance.early)
+        for _ in range(MOST_CYCLES):
+            if not self.active:
+                if not woken:
+                    return
+                woken = False
+                self._wake()
+            moves = self._turn() if self.turns else self._cycle(self._heads())
+            yield from moves
+            self.leaving |= {move.name: move.taker for move in moves if move.taker}
+            freed = self._release_some()
+            woken |= freed
+            if freed and (early.pop(0) if len(early) > 1 else early[0]):
+                self._wake()
+        raise EndlessEvictionsError
+
+    def _release_some(self) -> bool:
+        """Victims are gone, of all who had some, or of the first of them; returns whether there were any."""
+        takers = list(dict.fromkeys(self.leaving.values()))
+        gone = [name for name, taker in self.leaving.items() if not self.chance.apart or taker == takers[0]]
+        for name in gone:
+            self.runs.evictions.record_evictions(self.leaving.pop(name), [name])
+            self.runs.stop(name)
+            self.active[name] = None
+        return bool(gone)
+
+    def _wake(self) -> None:
+        self.active |= self.parked
+        self.parked = {}
+
+    def _heads(self) -> list[str]:
+        heads: dict[str, str] = {}
+        for name in sorted(self.active, key=self.runs.priority_of):
+            heads[self.known[name].queue] = name
+        return list(heads.values())
+
+    # -- our order of turns --------------------------------------------------------------------------------------
+
+    def _turn(self) -> list[Move]:
+        """The one to whom ours gives something next, where it may come before Kueue's by our rules."""
+        name = self.turns.pop()
+        self._wake()
+        if name not in self.active or any(self._precedes(other, name) for other in self._heads()):
+            self.turns = []
+            return []
+        return self._cycle([name])
+
+    def _precedes(self, other: str, name: str) -> bool:
+        """Whether one that would get something comes before another one: nearer its quota, or first in their queue."""
+        if other == name or not self.look(other).possible:
+            return False
+        if self.runs.node_of(other) is self.runs.node_of(name):
+            return self.runs.priority_of(other) > self.runs.priority_of(name)
+        of_queue = [one for one in self.active if self.runs.node_of(one) is self.runs.node_of(name)]
+        return not self.runs.fair and min(map(self._level_of, of_queue)) > self._level_of(other)
+
+    def _level_of(self, name: str) -> int:
+        queue = self.queues[self.known[name].queue]
+        return self.quotas.borrowing_level(queue.name, self.runs.amounts_of(name, queue.groups[0].flavors[0].flavor))
+
+    # -- one cycle -----------------------------------------------------------------------------------------------
+
+    def _cycle(self, heads: Sequence[str]) -> list[Move]:
+        looks = {name: self.look(name) for name in heads}
+        depth, gone, moves = self.quotas.begin(), dict[str, None](), list[Move]()
+        for name in self._order(looks):
+            look = looks[name]
+            del self.active[name]
+            if not look.possible:
+                self.parked[name] = None
+                if look.mode != NO_FIT and Rule.RESERVE not in self.ours:
+                    self._reserve(name, look)
+                continue
+            amounts, victims = self.runs.amounts_of(name, look.flavor), dict.fromkeys(one for one, _ in look.victims)
+            if victims.keys() & gone.keys() or not self._fits_without(name, amounts, gone | victims):
+                self.active[name] = None
+                continue
+            gone |= victims
+            self.quotas.charge_workload(f"assumed {name}", Held(self.known[name].queue, amounts))
+            moves += [Move(one, reason, name) for one, reason in look.victims if one not in self.leaving]
+            if look.mode == FIT:
+                moves.append(Move(name, look.flavor))
+            else:
+                self.active[name] = None
+        self.quotas.rollback(depth)
+        for move in moves:
+            if not move.taker:
+                self.runs.start(move.name, move.what)
+        return moves
+
+    def _reserve(self, name: str, look: Look) -> None:
+        """Nobody behind it gets in this cycle what it waits for, unless its queue may take all back."""
+        queue = self.queues[self.known[name].queue]
+        if queue.preemption.reclaim is Reclaim.ANY:
+            return
+        reserved: Quantities = {}
+        for key, amount in self.runs.amounts_of(name, look.flavor).items():
+            quota = self.runs.node_of(name).quota[key]
+            left = quota.nominal - self.quotas.used(queue.name, key)
+            if not look.level:
+                reserved[key] = max(0, min(amount, left))
+            else:
+                reserved[key] = amount if quota.borrowing is None else min(amount, left + quota.borrowing)
+        self.quotas.charge_workload(f"reserved {name}", Held(queue.name, reserved))
+
+    def _fits_without(self, name: str, amounts: Quantities, gone: Mapping[str, None]) -> bool:
+        depth = self.quotas.begin()
+        for one in gone:
+            self.quotas.release_quota(one)
+        fits = self.runs.fits(self.known[name].queue, amounts)
+        self.quotas.rollback(depth)
+        return fits
+
+    def _order(self, looks: Mapping[str, Look]) -> Iterator[str]:
+        if not self.runs.fair:
+            yield from sorted(looks, key=lambda name: (looks[name].level, -self.runs.priority_of(name)))
+            return
+        left = dict(looks)
+        while left:
+            name = self._tournament(self.runs.node_of(next(iter(left))).root, left)
+            assert name is not None
+            del left[name]
+            yield name
+
+    def _tournament(self, node: TreeNode, left: Mapping[str, Look]) -> str | None:
+        if node.is_queue:
+            return next((name for name in left if self.runs.node_of(name) is node), None)
+        winners = ((child, self._tournament(child, left)) for child in node.children.values())
+        ranks = [(self._rank(child, name, left[name]), name) for child, name in winners if name is not None]
+        return min(ranks)[1] if ranks else None
+
+    def _rank(self, child: TreeNode, name: str, look: Look) -> tuple[object, ...]:
+        amounts = self.runs.amounts_of(name, look.flavor) if look.flavor else {}
+        tree, node = self.quotas.tree, self.runs.node_of(name)
+        more = tree.handed_up_to(node, child, amounts)
+        borrows = any(child.usage.get(key, 0) + more.get(key, 0) > child.subtree.get(key, 0) for key in amounts)
+        return borrows, tree.share_of(child, more, {}), -self.runs.priority_of(name)
+
+    # -- one look ------------------------------------------------------------------------------------------------
+
+    def look(self, name: str) -> Look:
+        """What one gets as things are."""
+        queue = self.queues[self.known[name].queue]
+        best, modes = Look(NO_FIT, "", 0), dict[FlavorResource, tuple[int, int]]()
+        for flavor in (quotas.flavor for group in queue.groups for quotas in group.flavors):
+            found = {
+                key: self._fits_resource(name, key, amount)
+                for key, amount in self.runs.amounts_of(name, flavor).items()
+            }
+            worst = FIT, 0
+            for each in found.values():
+                worst = each if _is_preferred(worst, each) else worst
+            if Rule.LEVELS in self.ours:
+                worst = worst[0], max((level for _, level in found.values()), default=0)
+            ends = _ends_search(queue, *worst)
+            if ends or _is_preferred(worst, (best.mode, best.level)):
+                best, modes = Look(worst[0], flavor, worst[1]), found
+            if ends:
+                break
+        level = max((level for _, level in modes.values()), default=0)
+        if best.mode in {NO_FIT, FIT}:
+            return best._replace(level=level)
+        contested = frozenset(key for key, (mode, _) in modes.items() if mode < FIT)
+        amounts = self.runs.amounts_of(name, best.flavor)
+        victims = VictimSearch(self.runs, self.ours, name, amounts, contested).victims()
+        return best._replace(level=level, victims=tuple(victims))
+
+    def _fits_resource(self, name: str, key: FlavorResource, amount: int) -> tuple[int, int]:
+        """The mode, and how high it borrows; where it preempts, once its victims are gone."""
+        node = self.runs.node_of(name)
+        if amount > self.quotas.limit(node.name, key):
+            return NO_FIT, 0
+        level, below_root = self._lowest_subtree(node, key, amount)
+        if amount <= self.quotas.available(node.name, key):
+            return FIT, level
+        policy = self.queues[node.name].preemption
+        if not (
+            node.quota[key].nominal >= amount
+            or below_root
+            or policy.borrowing
+            or (self.runs.fair and policy.reclaim is not Reclaim.NEVER)
+            or Rule.GATE in self.ours
+        ):
+            return NO_FIT, level
+        amounts, contested = {key: amount}, frozenset({key})
+        if Rule.TOGETHER in self.ours:
+            amounts = self.runs.amounts_of(name, key[0])
+            contested = frozenset(k for k, asked in amounts.items() if asked > self.quotas.available(node.name, k))
+        found = VictimSearch(self.runs, self.ours, name, amounts, contested).victims()
+        if not found:
+            return NO_CANDIDATES, level
+        depth = self.quotas.begin()
+        for victim, _ in found:
+            self.quotas.release_quota(victim)
+        level, _ = self._lowest_subtree(node, key, amount)
+        self.quotas.rollback(depth)
+        own = any(self.runs.node_of(victim) is node for victim, _ in found)
+        return (PREEMPT if own else RECLAIM), level
+
+    def _lowest_subtree(self, node: TreeNode, key: FlavorResource, amount: int) -> tuple[int, bool]:
+        """The height of the lowest subtree that has so much, and whether that is not all of the tree."""
+        used = node.usage.get(key, 0)
+        if used + amount <= node.subtree.get(key, 0) or not node.path:
+            return 0, bool(node.path)
+        rest = amount - max(0, node.local.get(key, 0) - used)
+        for above in node.path:
+            if above.usage.get(key, 0) + rest <= above.subtree.get(key, 0):
+                return self.quotas.tree.height_of(above), bool(above.path)
+            rest -= max(0, above.local.get(key, 0) - above.usage.get(key, 0))
+        return self.quotas.tree.height_of(node.root), False
+
+
+def _ends_search(queue: ClusterQueue, mode: int, level: int) -> bool:
+    if mode in {NO_FIT, NO_CANDIDATES} or (mode != FIT and not queue.preempt_first):
+        return False
+    return not level or queue.borrow_first
+
+
+def _is_preferred(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Kueue's ``isPreferred``, with the preference BorrowingOverPreemption."""
+    if NO_FIT in {one[0], other[0]}:
+        return one[0] != NO_FIT
+    return one[0] > other[0] if one[0] != other[0] else one[1] < other[1]

@@ -1,0 +1,111 @@
+"""Why ours and a real Kueue did something else in a step: by which of our rules, put in place of Kueue's.
+
+Both sides begin a step in the same state, as the steps before it were alike. A difference is explained only where the
+model of `support.kueue_rules` does what the real Kueue did, and with a few of our rules does what ours did; the fewest
+rules count. What follows the first difference follows from it, and is not compared.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import combinations, product
+from typing import Final, NamedTuple
+
+from support.kueue_rules import Chance, EndlessEvictionsError, KueueRules
+from support.kueue_victims import Rule
+from support.tree_streams import Answer, Move, Seen, Stream, Submit, resolved
+
+ALIKE: Final = "alike"
+TIMING: Final = "Kueue gives what was freed to another than who freed it, or not, as its events come in"
+ENDLESS: Final = "Kueue's evict each other without end"
+UNKNOWN: Final = "not explained"
+MOST_RULES: Final = 2
+FEW_CHANCES: Final = [Chance((early,), reverse) for early in (False, True) for reverse in (False, True)]
+CHANCES: Final = [
+    Chance(early, reverse, apart)
+    for evictions in (2, 5)
+    for apart in (False, True)
+    for early in product((False, True), repeat=evictions)
+    for reverse in (False, True)
+]
+
+
+class Difference(NamedTuple):
+    """The first step in which they differ, how, and the moves of both."""
+
+    step: int
+    kind: str
+    sides: str = ""
+
+
+class _Before(NamedTuple):
+    """The state in which a step begins: who runs, who is known, and who was evicted for whom."""
+
+    stream: Stream
+    seen: Seen
+    known: dict[str, Submit]
+    evictions: Sequence[Move]
+
+
+def find_difference(stream: Stream, theirs: Answer, ours: Answer) -> Difference:
+    """See the module."""
+    known: dict[str, Submit] = {}
+    evictions: list[Move] = []
+    before = _Before(stream, Seen(frozenset(), ()), known, evictions)
+    for step, ((event, other), (_, mine)) in enumerate(zip(theirs, ours, strict=True)):
+        if not _are_alike(mine, other):
+            return Difference(step, _explained(before, event, mine, other), _sides(event, mine, other))
+        if isinstance(event, Submit):
+            known[event.name] = event
+        elif event:
+            del known[event]
+        evictions += [move for move in mine.moves if move.taker]
+        before = before._replace(seen=other)
+    if len(theirs) == len(stream.steps):
+        return Difference(len(theirs), ALIKE)
+    # Evictions without end are no answer; the events of that step are what they would have been.
+    event = resolved(stream.steps[len(theirs)], before.seen.admitted)
+    ends = all(_played(before, event, (), chance) is not None for chance in CHANCES)
+    return Difference(len(theirs), UNKNOWN if ends else ENDLESS)
+
+
+def _explained(before: _Before, event: Submit | str, mine: Seen, other: Seen) -> str:
+    # A ring of evictions ends in reality when events come in another order: then Kueue may have come to anything.
+    theirs = (_played(before, event, (), chance) for chance in CHANCES)
+    if not any(one is None or _are_alike(one, other) for one in theirs):
+        return UNKNOWN
+    turns = list(_takers(mine.moves))
+    for count in range(MOST_RULES + 1):
+        for rules in combinations(Rule, count):
+            for chance in FEW_CHANCES:
+                found = _played(before, event, rules, chance, turns)
+                if found is not None and _are_alike(found, mine):
+                    return "; ".join(rules) or TIMING
+    return UNKNOWN
+
+
+def _played(
+    before: _Before, event: Submit | str, rules: Collection[Rule], chance: Chance, turns: Sequence[str] = ()
+) -> Seen | None:
+    model = KueueRules(before.stream, frozenset(rules), chance)
+    model.become(before.seen, before.known, before.evictions)
+    try:
+        return model.play(event, turns)
+    except EndlessEvictionsError:
+        return None
+
+
+def _takers(moves: Sequence[Move]) -> Iterator[str]:
+    """Who gets something, one after the other: a place, or victims and then a place."""
+    last = ""
+    for move in moves:
+        if not move.taker or move.taker != last:
+            yield move.taker or move.name
+        last = move.taker
+
+
+def _are_alike(one: Seen, other: Seen) -> bool:
+    return (one.admitted, one.evicted) == (other.admitted, other.evicted)
+
+
+def _sides(event: Submit | str, mine: Seen, other: Seen) -> str:
+    texts = (" ".join(f"{move.taker}>{move.name}:{move.what}" for move in one.moves) for one in (mine, other))
+    return "; {}; ours {}; Kueue {}".format(event, *texts)
