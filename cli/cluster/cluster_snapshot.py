@@ -13,7 +13,8 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.connected import connected
-from cli.output import Failure, in_one_line, progress
+from cli.output import Failure, progress
+from cli.screen import in_one_line
 from cli.reaching import CONNECTIONS, INSPECT, MayNotLook
 from clock import SYSTEM, Clock
 from crds.constants import Keys

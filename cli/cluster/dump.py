@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from cli.output import Failure, in_one_line, progress
+from cli.output import Failure, progress
+from cli.screen import in_one_line
 from cli.whatif.cases import opened
 from kube import objects
 from kube.objects import Object

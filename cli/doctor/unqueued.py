@@ -7,7 +7,8 @@ configuration was away, and where nothing can be queued at all.
 from collections.abc import Iterable, Iterator
 
 from cli.doctor.findings import Finding, warning
-from cli.output import in_one_line, some
+from cli.output import some
+from cli.screen import in_one_line
 from crds.constants import Keys
 from crds.owner_templates import Json, OwnerKind, Place, dotted_path, places_in
 

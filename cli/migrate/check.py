@@ -18,7 +18,8 @@ from cli.migrate.moves.backup import read_as_before
 from cli.migrate.nobody import Key, NobodyFinding, ServingView, find_unserved, read_queued
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import DEPLOYMENT, list_resources, read_configuration
-from cli.output import counted, in_one_line, some
+from cli.output import counted, some
+from cli.screen import in_one_line
 from crds.constants import MIGRATED_FROM
 from crds.owner_templates import OWNERS
 from crds.settings import CONFIG_MAP

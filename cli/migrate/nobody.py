@@ -9,7 +9,8 @@ import msgspec
 from cli.migrate.judge_workloads import KEYS, is_key, judge_key
 from cli.migrate.leaves import list_leaves
 from cli.migrate.rows import Json
-from cli.output import in_one_line, some
+from cli.output import some
+from cli.screen import in_one_line
 from crds.constants import SERVED
 from kube import queues
 from queueing.model import serves

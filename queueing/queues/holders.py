@@ -153,6 +153,15 @@ class Holders:
                 self._kept.discard(key)  # that was an earlier eviction
             self.evicting[key] = None
 
+    def may_make_room(self, victim: HolderKey, taker: HolderKey) -> bool:
+        """Whether the rules of the queues let one be evicted for another at all; how much that frees is not asked."""
+        one, other = self._entries.get(victim), self._entries.get(taker)
+        if one is None or other is None or one is other or one.grant is None:
+            return False
+        if one.queue == other.queue:
+            return one.workload.priority <= other.workload.priority
+        return self._quotas.pool(one.queue) == self._quotas.pool(other.queue)
+
     def set_kept(self, key: HolderKey, *, kept: bool) -> None:
         """Note whether a budget has refused the eviction of a workload for longer than the controller waits for it."""
         if kept and key in self.evicting:

@@ -70,7 +70,7 @@ class RunTimes:
         entries: Mapping[HolderKey, Entry],
         pending: PendingWorkloads,
     ) -> None:
-        self.now = 0.0  # what `Queues.pass_time` was told last
+        self.now = 0.0
         self.left_out: LeftOut | None = None  # in the look that was begun last
         self._rule = rules.minimum
         # Who is within its own quota reclaims also where shares decide all else.
@@ -82,6 +82,10 @@ class RunTimes:
         self._ends: dict[str, float] = {}  # by pool, where somebody waits for it: when one may be safe no more
         self._version = -1
         self._any = False
+
+    def pass_time(self, now: float) -> None:
+        """It is so late."""
+        self.now = now
 
     @property
     def any_minimum(self) -> bool:

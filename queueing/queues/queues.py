@@ -251,7 +251,7 @@ class Queues:
     def pass_time(self, now: float) -> None:
         """It is so late, for use over time and run times: said before anything is granted or released."""
         self.use.advance_to(now)
-        self.run_times.now = now
+        self.run_times.pass_time(now)
         self.quotas.pass_time(now)
 
     def wake_due(self, now: float) -> None:
@@ -294,21 +294,12 @@ class Queues:
         self.fresh.discard(key)
         # Asked before the events are moved, which empties them.
         self.victimless &= self.growing.keys()
-        woken = [one for one in self.victimless if self._may_make_room(key, one)]
+        woken = [one for one in self.victimless if self.holders.may_make_room(key, one)]
         helped = self.pending.awaited(("placed",)) or bool(woken)
         self.pending.move_events_to_active([("placed",)])
         self.growing.update({one: (self.growing[one][0], ()) for one in woken})
         self.victimless.difference_update(woken)
         return helped
-
-    def _may_make_room(self, victim: str, taker: str) -> bool:
-        """Whether the rules of the queues let one be evicted for another at all; how much that frees is not asked."""
-        one, other = self.entries.get(victim), self.entries.get(taker)
-        if one is None or other is None or one is other or one.grant is None:
-            return False
-        if one.queue == other.queue:
-            return one.workload.priority <= other.workload.priority
-        return self.quotas.pool(one.queue) == self.quotas.pool(other.queue)
 
     def spare_until(self, key: HolderKey, until: float) -> None:
         """A holder is nobody's victim before ``until``."""
@@ -317,8 +308,7 @@ class Queues:
     def next_change_time(self) -> float | None:
         """When time alone changes something next."""
         late = [self.leaving.next_time] if self.leaving else []
-        times = self.pending.times(), self.run_times.end_times(), self.spared.values(), late
-        return min(chain(*times), default=None)
+        return min(chain(self.pending.times(), self.run_times.end_times(), self.spared.values(), late), default=None)
 
     def remove_workload(self, state: ClusterState, key: str) -> None:
         """It finished, was deleted or made inactive: it gives back all, and is gone."""
