@@ -87,8 +87,8 @@ class Kueue:
                 webhook["clientConfig"]["service"]["port"] = port
             yield each
 
-    def settings(self, folder: Path, webhook: int, health: int) -> Object:
-        """Its release's configuration, with our ports and folder."""
+    def settings(self, folder: Path, webhook: int, health: int, more: Object) -> Object:
+        """Its release's configuration, with our ports and folder, and ``more`` fields in place of its own."""
         file = self.module / "config" / "components" / "manager" / "controller_manager_config.yaml"
         told: Object = yaml.safe_load(file.read_text())
         return told | {
@@ -97,6 +97,7 @@ class Kueue:
             "webhook": {"host": "127.0.0.1", "port": webhook, "certDir": str(folder)},
             "leaderElection": {"leaderElect": False},
             "featureGates": {"VisibilityOnDemand": False},
+            **more,
         }
 
 
@@ -132,15 +133,20 @@ def _told(command: Sequence[str], environment: Mapping[str, str], told: str | No
 
 
 @asynccontextmanager
-async def installed(kueue: Kueue, cluster: LocalCluster, client: Client) -> AsyncIterator[ControlPlaneProcess]:
-    """Kueue on a control plane; the process is made, and not started. It is gone afterwards."""
+async def installed(
+    kueue: Kueue, cluster: LocalCluster, client: Client, more: Object
+) -> AsyncIterator[ControlPlaneProcess]:
+    """Kueue on a control plane; the process is made, and not started. It is gone afterwards.
+
+    ``more``: fields of its configuration that differ from its release's.
+    """
     async with AsyncExitStack() as stack:
         ports = Reservation(2)
         stack.callback(ports.close)
         webhook, health = ports.ports
         folder = cluster.directory / NAME
         folder.mkdir()
-        (folder / "config.yaml").write_text(yaml.safe_dump(kueue.settings(folder, webhook, health)))
+        (folder / "config.yaml").write_text(yaml.safe_dump(kueue.settings(folder, webhook, health, more)))
         objects = yaml.safe_dump_all(await asyncio.to_thread(list, kueue.objects(cluster.kubectl, webhook)))
         command = [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", "apply", "--server-side", "-f", "-"]
         await asyncio.to_thread(_told, command, os.environ, objects)
@@ -154,16 +160,9 @@ async def installed(kueue: Kueue, cluster: LocalCluster, client: Client) -> Asyn
         yield made
 
 
-async def start(kueue: ControlPlaneProcess, client: Client, nodes: int) -> None:
-    """Start it, and make one queue that owns all nodes, as soon as it takes that."""
+async def start(kueue: ControlPlaneProcess, client: Client) -> None:
+    """Start it, and put the certificate that it makes where it waits for it."""
     kueue.start()
-    await _mount(kueue, client)
-    for resource, each in _queue(nodes):
-        await _until_taken(kueue, client, resource, each)
-
-
-async def _mount(kueue: ControlPlaneProcess, client: Client) -> None:
-    """Put the certificate that it makes where it waits for it."""
     deadline = SYSTEM.monotonic() + PATIENCE_SECONDS
     while not (data := (await client.get(SECRETS, "kueue-webhook-server-cert", NAMESPACE)).get("data")):
         _still(kueue, deadline, "made no certificate")
@@ -172,8 +171,8 @@ async def _mount(kueue: ControlPlaneProcess, client: Client) -> None:
         write_private(kueue.log.parent / name, base64.b64decode(value))
 
 
-def _queue(nodes: int) -> Iterator[tuple[Resource, Object]]:
-    """The levels, the flavor and the queue that a benchmark of Topogate has."""
+def one_queue(nodes: int) -> Iterator[tuple[Resource, Object]]:
+    """The levels, the flavor and the queue that a benchmark of Topogate has: it owns all nodes."""
     levels = [{"nodeLabel": label} for label in (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)]
     for resource, name, spec in (
         (TOPOLOGIES, "default", {"levels": levels}),
@@ -185,8 +184,8 @@ def _queue(nodes: int) -> Iterator[tuple[Resource, Object]]:
         yield resource, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
 
 
-async def _until_taken(kueue: ControlPlaneProcess, client: Client, resource: Resource, each: Object) -> None:
-    """Create an object; its webhook may not listen yet."""
+async def create_object(kueue: ControlPlaneProcess, client: Client, resource: Resource, each: Object) -> None:
+    """Create an object as soon as Kueue takes it; its webhook may not listen yet."""
     namespace = "default" if resource.namespaced else None
     deadline = SYSTEM.monotonic() + PATIENCE_SECONDS
     while True:

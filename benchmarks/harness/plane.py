@@ -138,7 +138,7 @@ async def plane(
             made.components = await stack.enter_async_context(Components(cluster, client, python=python or {}))
             await install(client, made.components.webhook_url)
         if beside is not None:
-            made.kueue = await stack.enter_async_context(kueue.installed(beside, cluster, client))
+            made.kueue = await stack.enter_async_context(kueue.installed(beside, cluster, client, {}))
         await add_nodes(client, fleet)
         await wait_ready(client, fleet.node_names(), timeout=120)
         if before is not None:
@@ -146,7 +146,9 @@ async def plane(
         if made.components is not None:
             await asyncio.gather(*(made.components.start(name) for name in TOPOGATE))
         if made.kueue is not None:
-            await kueue.start(made.kueue, client, len(fleet))
+            await kueue.start(made.kueue, client)
+            for resource, each in kueue.one_queue(len(fleet)):
+                await kueue.create_object(made.kueue, client, resource, each)
         await made.quiet()
         yield made
 

@@ -28,7 +28,7 @@ from engine.cluster.state import ClusterState
 from queueing.cycle import backfill, elastic
 from queueing.cycle.shield import Shield
 from queueing.cycle.tournament import Contender, Tournament, Turn, comes_before
-from queueing.model import Quantities, Rank
+from queueing.model import Order, Quantities, Rank, Share
 from queueing.queues.entry import Entry
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
@@ -224,14 +224,19 @@ class ByRank:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
-        self.heap: list[tuple[Rank, str]] = []
+        # The level of the queue's best, its share, the level of its first, the order of its best, the queue.
+        self.heap: list[tuple[int, Share, int, Order, str]] = []
         for line in queues.pending.lines.values() if waited else ():
             self._enter_queue(line)
 
     def _enter_queue(self, line: PendingQueue) -> None:
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             with self.shield(head_of(group)):
-                heapq.heappush(self.heap, (self.ranks.of_queue(group, self.ranks.of_group(group)), line.queue))
+                first = self.ranks.of_group(group)
+                rank = self.ranks.of_queue(group, first)
+                # The first's own level too, as in `Turns`: it is looked at in the place of the one behind it, and
+                # would take by borrowing what the first of another queue has within its own quota.
+                heapq.heappush(self.heap, (rank.level, rank.share, first.level, rank.order, line.queue))
                 return
 
     def up_to(self, entry: Entry) -> Iterator[EquivalenceClass]:

@@ -44,13 +44,15 @@ async def test_what_a_real_kueue_stores_is_taken_over_with_its_defaults(real, tm
     with LocalCluster() as cluster:
         async with (
             await Client.connect(str(cluster.kubeconfig)) as client,
-            kueue.installed(real, cluster, client) as process,
+            kueue.installed(real, cluster, client, {}) as process,
         ):
             await install_crds(client)
             await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
             settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}}
             await client.create(CONFIG_MAPS, settings, HOME)
-            await kueue.start(process, client, 1)
+            await kueue.start(process, client)
+            for resource, body in kueue.one_queue(1):
+                await kueue.create_object(process, client, resource, body)
             resources = {one.kind: one for one in await list_resources(client)}
             for body in objects:
                 await client.create(resources[body["kind"]], body)
