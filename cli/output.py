@@ -19,6 +19,9 @@ TELL_SECONDS = 15.0  # between two lines about the same work where no terminal i
 WIDTH = 160  # of output that goes to a file or a pipe, where no terminal tells
 # Names and messages come from files and from others: "[red]" and ":on:" in them are text. Colours are `rich.text.Text`.
 _AS_IT_IS: Final[dict[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
+# C0 without tab and line feed, DEL, C1, and what changes the direction of a line or has no width.
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+MOST_SHOWN = 200  # characters of a key or a path that a tenant wrote
 
 # The first character of its head says what a column is like.
 _MARKS: Final[dict[str, dict[str, Any]]] = {">": {"justify": "right"}, "~": {"overflow": "fold"}}
@@ -48,16 +51,16 @@ Context = Annotated[
 
 def stdout() -> "Console":
     """A console for results. Made anew each time, because tests swap the streams."""
-    from rich.console import Console  # late, as all that draws and writes: --help and errors of usage need none of it
+    from cli.screen import Screen  # late, as all that draws and writes: --help and errors of usage need none of it
 
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, **_AS_IT_IS)
+    return Screen(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, **_AS_IT_IS)
 
 
 def stderr() -> "Console":
     """A console for progress and errors, so that piped output stays clean."""
-    from rich.console import Console
+    from cli.screen import Screen
 
-    return Console(file=sys.stderr, **_AS_IT_IS)
+    return Screen(file=sys.stderr, **_AS_IT_IS)
 
 
 def emit(data: Any, fmt: OutputFormat, *, table: "RenderableType | None" = None) -> None:
@@ -67,7 +70,7 @@ def emit(data: Any, fmt: OutputFormat, *, table: "RenderableType | None" = None)
     # Once for both formats, so that YAML has exactly the fields of JSON.
     plain = msgspec.to_builtins(data)
     if fmt is OutputFormat.JSON:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n")
+        sys.stdout.write(escape_control(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()) + "\n")
     elif fmt is OutputFormat.YAML or table is None:
         write_yaml([plain], sys.stdout)
     else:
@@ -110,6 +113,22 @@ def plain_table(*heads: str, **options: Any) -> "Table":
 def counted(count: int, what: str) -> str:
     """``1 pod``, ``2 pods``."""
     return f"{count} {what}{'s' * (count != 1)}"
+
+
+def show_control(text: str) -> str:
+    """A text whose control characters are seen, and do nothing: as escapes of Python."""
+    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def escape_control(json: str) -> str:
+    """The same JSON, with the control characters as escapes that an encoder leaves as they are."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
+
+
+def in_one_line(text: str, most: int = MOST_SHOWN) -> str:
+    """The beginning of a text of a tenant, such as a key: it may have any length, and lines of its own."""
+    shown = text if len(text) <= most else f"{text[:most]}..."
+    return show_control(shown.replace("\t", "\\t").replace("\n", "\\n"))
 
 
 def some(names: Sequence[str], most: int = 4, joint: str = ", ") -> str:

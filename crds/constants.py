@@ -58,6 +58,8 @@ MOVE_TO = f"{GROUP}/move-to"
 SERVED = f"{GROUP}/served"
 # Of pods that Kueue started (0.19.2, pkg/constants/constants.go, PodSetLabel): their pod set in its Workload.
 KUEUE_POD_SET = f"{DEFAULT_DOMAIN}/podset"
+# Annotation of the same pods (0.19.2, apis/kueue/v1beta2/topology_types.go, WorkloadAnnotation): Kueue's Workload.
+KUEUE_WORKLOAD = f"{DEFAULT_DOMAIN}/workload"
 
 FINALIZER = f"{GROUP}/in-use"
 

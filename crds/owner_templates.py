@@ -42,7 +42,11 @@ class Place(NamedTuple):
 
 
 class OwnerKind(NamedTuple):
-    """A kind of owner. ``rolls``: a changed template replaces pods that run. ``queues``: what it makes can wait."""
+    """A kind of owner.
+
+    ``rolls``: a changed template replaces pods that run. ``queues``: what it makes can wait. ``held``: its own
+    annotation ``admission-gated-by`` holds it back, and not that of its pods.
+    """
 
     group: str
     kind: str
@@ -51,6 +55,7 @@ class OwnerKind(NamedTuple):
     places: tuple[Place, ...]
     rolls: bool = False
     queues: bool = True
+    held: bool = False
 
 
 def _ray(*path: str) -> tuple[Place, ...]:
@@ -71,7 +76,7 @@ _TRAIN = (
 OWNERS: Final = (
     OwnerKind("apps", "Deployment", "deployments", "v1", _POD, rolls=True),
     OwnerKind("apps", "StatefulSet", "statefulsets", "v1", _POD, rolls=True),
-    OwnerKind("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets", "v1", _GROUPS, rolls=True),
+    OwnerKind("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets", "v1", _GROUPS, rolls=True, held=True),
     OwnerKind("ray.io", "RayCluster", "rayclusters", "v1", _ray("spec")),
     OwnerKind("ray.io", "RayJob", "rayjobs", "v1", _ray("spec", "rayClusterSpec")),
     OwnerKind("ray.io", "RayService", "rayservices", "v1", _ray("spec", "rayClusterConfig"), rolls=True),

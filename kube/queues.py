@@ -40,6 +40,7 @@ class FlavorFungibility(Struct, frozen=True):
 
     when_can_borrow: str = "MayStopSearch"
     when_can_preempt: str = "TryNextFlavor"
+    preference: str | None = None
 
 
 class BorrowWithinCohort(Struct, frozen=True):
@@ -150,6 +151,7 @@ def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
         namespaces=label_selector(spec.namespace_selector),
         borrow_first=spec.flavor_fungibility.when_can_borrow == "MayStopSearch",
         preempt_first=spec.flavor_fungibility.when_can_preempt == "MayStopSearch",
+        preempt_before_borrow=spec.flavor_fungibility.preference == "PreemptionOverBorrowing",
         preemption=_preemption(spec.preemption),
         stop=model.Stop(spec.stop_policy),
         weight=_weight(spec.fair_sharing),

@@ -130,8 +130,9 @@ class ClusterQueue(_Struct, frozen=True):
     ``cohort``: its parent in the tree of cohorts, "" means none. ``strict``: StrictFIFO, else BestEffortFIFO.
     ``namespaces``: a label selector over namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor
     before the next flavor is tried (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt
-    MayStopSearch). ``weight``: share in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads
-    without a queue. ``claims``: workloads that wait long keep room from others. ``by_use``: its LocalQueues
+    MayStopSearch); ``preempt_before_borrow``: of flavors that were tried, preempt in one rather than borrow in another
+    (PreemptionOverBorrowing). ``weight``: share in fair sharing, in thousandths. ``unlimited``: no quota at all, for
+    workloads without a queue. ``claims``: workloads that wait long keep room from others. ``by_use``: its LocalQueues
     take turns by what they used.
     """
 
@@ -142,6 +143,7 @@ class ClusterQueue(_Struct, frozen=True):
     namespaces: tuple[LabelRequirement, ...] | None = ()
     borrow_first: bool = True
     preempt_first: bool = False
+    preempt_before_borrow: bool = False
     preemption: Preemption = Preemption()
     stop: Stop = Stop.NONE
     weight: int = 1000

@@ -1,6 +1,7 @@
 """Running the controller as a process: leadership, health, and the end."""
 
 import asyncio
+import math
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -30,7 +31,28 @@ if TYPE_CHECKING:
 
 COMPONENT = "topogate-ungater"
 VERSION_SECONDS = 300.0  # between two looks at the version of the API server
+# Between two terms that end for the namespaces that are served: a label costs a tenant one write, and here all is read.
+SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+CALM_SECONDS = 1200.0  # without such a change, after which the next one counts at once
 log = structlog.get_logger()
+
+
+class ServedChanges:
+    """When a term may end because other namespaces are served: at once after a calm time, then less and less often."""
+
+    def __init__(self) -> None:
+        self._due = -math.inf  # when a term ended for this, or is to end
+        self._made = 0
+
+    def put_off(self, now: float) -> float:
+        """For how many seconds the term goes on after a change that is seen at ``now``."""
+        if now - self._due > CALM_SECONDS:
+            self._due, self._made = now, 0
+        else:
+            # The exponent is bounded, as a loop may go on for months.
+            pause = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(self._made, 10))
+            self._due, self._made = max(now, self._due + pause), self._made + 1
+        return self._due - now
 
 
 class Process:
@@ -45,6 +67,8 @@ class Process:
         self._settings = settings
         self._source = source
         self._retold = asyncio.Event()  # other settings are to be gone by
+        self._served = ServedChanges()
+        self._ending: asyncio.TimerHandle | None = None  # other namespaces are to be served, a little later
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, COMPONENT, clock=clock)
@@ -80,9 +104,15 @@ class Process:
             await self._recorder.close()
 
     def serve_others(self) -> None:
-        """Other namespaces are to be served: the term ends, as with other settings."""
-        log.info("namespaces are served, or no longer")
-        self._retold.set()
+        """Other namespaces are to be served: the term ends, as with other settings, but not over and over."""
+        if self._ending is not None or self._retold.is_set():
+            return  # what changes until the next term begins counts in that
+        seconds = self._served.put_off(self._clock.monotonic())
+        log.info("namespaces are served, or no longer", seconds=round(seconds))
+        if seconds <= 0.0:
+            self._retold.set()
+        else:
+            self._ending = asyncio.get_running_loop().call_later(seconds, self._retold.set)
 
     # --- settings --------------------------------------------------------------------------------------------------
 
@@ -136,6 +166,9 @@ class Process:
         while True:
             # Before the term reads the settings: a change that comes from here on ends it.
             self._retold.clear()
+            if self._ending is not None:
+                self._ending.cancel()
+                self._ending = None
             retold = asyncio.create_task(self._retold.wait())
             term = asyncio.create_task(self._term(client, scheduler))
             try:

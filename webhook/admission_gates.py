@@ -1,8 +1,10 @@
 """Who may hold a job back until they agree: what is checked of the annotation ``admission-gated-by``.
 
 Rules, as in Kueue 0.19.2 (pkg/util/webhook/validation_admissiongatedby.go)
-- It lists names such as ``example.com/budget``, separated by commas: each once, 63 characters at most.
+- It lists names such as ``example.com/budget``, separated by commas: each once, 63 characters at most, and no more than
+  64 of them (Kueue has no such bound).
 - It comes with the object. Afterwards names are taken out of it, and none is added.
+- Of pods the policy ``topogate-pods`` decides about updates: this webhook sees their creation alone.
 - What came while no webhook answered stays as it is until somebody changes it; any text holds the job back.
 """
 
@@ -17,6 +19,7 @@ from webhook.checks import INVALID, Problem
 from webhook.objects import ReviewedMetadata, annotations_of
 
 MAX_GATE = 63  # as long as spec.managedBy of a Job
+MAX_GATES = 64  # the policy for pods compares as many
 _SHOWN = 3  # problems of one annotation
 _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
@@ -45,7 +48,10 @@ def check_changed_gates(
 def bad_gates(text: str) -> Iterator[str]:
     """What is wrong with a value of the annotation, for a message that names it."""
     seen: set[str] = set()
-    for name in listed_names(text):
+    names = listed_names(text)
+    if len(names) > MAX_GATES:
+        yield f"{len(names)} names: expected no more than {MAX_GATES}"
+    for name in names:
         host, slash, path = name.partition("/")
         if name in seen:
             yield f'"{_shortened(name)}" stands there twice'

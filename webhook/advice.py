@@ -183,6 +183,14 @@ def on_gates_below(template: ReviewedPod, keys: Keys, path: str, kind: str) -> I
         )
 
 
+def on_gates_of_owner(keys: Keys, kind: str) -> str:
+    """Those that are to hold back an owner whose pods are held back each by itself."""
+    return (
+        f"{JOB_PATH}[{keys.gated_by}] has no effect on a {kind}: set it on what its pods are made of; each name is "
+        "then removed from the pods"
+    )
+
+
 def on_late_request(field: str, kind: str) -> str:
     """A request that comes when pods may be there already."""
     at = field or "the topology request"

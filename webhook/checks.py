@@ -149,8 +149,8 @@ def check_queue_name(queue: str, keys: Keys) -> Iterator[Problem]:
         yield Problem(INVALID, f'{queue_path(keys)}: Invalid value: "{queue[:MOST_SHOWN]}": {_QUEUE_NAME}')
 
 
-def check_queue(job: ReviewedJob, old: ReviewedJob | None, keys: Keys) -> Iterator[Problem]:
-    """A queue's name is one that an object can have. ``old``: what an update found.
+def check_queue(job: ReviewedJob, old: ReviewedJob | None, keys: Keys, kind: str = "Job") -> Iterator[Problem]:
+    """A queue's name is one that an object can have. ``old``: what an update found; ``kind``: of both.
 
     It changes only between two states of suspension: the pod template, which then gets the gate, cannot change else.
     """
@@ -160,6 +160,6 @@ def check_queue(job: ReviewedJob, old: ReviewedJob | None, keys: Keys) -> Iterat
     if old is not None and queue != queue_of(old, keys) and not (is_suspended(old) and is_suspended(job)):
         yield Problem(
             INVALID,
-            f'{path}: Invalid value: "{queue}": a Job that is not suspended keeps its queue '
+            f'{path}: Invalid value: "{queue}": a {kind} that is not suspended keeps its queue '
             f'("{queue_of(old, keys)}"): first set spec.suspend to true, and then change the queue',
         )

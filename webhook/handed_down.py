@@ -6,6 +6,8 @@ Rules
 - Its topology request, slices and wishes (annotations) go into templates that lack them. Two that differ are refused,
   as for Jobs. Kueue reads none of them on these owners.
 - A template of pods that have neither queue nor request after that gets nothing, since they are not ours.
+- Controllers that hold back a LeaderWorkerSet (``admission-gated-by``) are named as for Jobs. Other owners are not held
+  back, but their pods: it is told. Kueue 0.19.2 reads the annotation on all of them but Deployments.
 - An update hands down what it changes: the copies of what the owner said before follow, or go. A template that an
   update leaves alone is changed by nothing but labels and annotations of its owner: a change would replace its pods.
 - A TrainJob says it in two places, of which its CRD drops the one that its version does not have.
@@ -50,6 +52,7 @@ from crds.request import (
 )
 from kube.type_words import in_words
 from webhook import advice, checks
+from webhook.admission_gates import check_changed_gates, check_gates
 from webhook.checks import INVALID, Problem
 from webhook.mutate import (
     CREATE,
@@ -135,17 +138,32 @@ def decide_owner(
     old = old if operation == UPDATE else None
     try:
         metadata = _convert(owner.get("metadata") or {}, ReviewedMetadata, "metadata")
-        said, was = _said_in(metadata, kind, rules.keys), _NOTHING
+        said, was, before = _said_in(metadata, kind, rules.keys), _NOTHING, None
         if old is not None:
-            was = _said_in(_convert(old.get("metadata") or {}, ReviewedMetadata, "metadata"), kind, rules.keys)
+            before = _convert(old.get("metadata") or {}, ReviewedMetadata, "metadata")
+            was = _said_in(before, kind, rules.keys)
         # Of an owner that goes nothing matters any more, and its finalizers must be able to go.
-        if metadata.deletion_timestamp or ((said, was) == (_NOTHING, _NOTHING) and kind.queues):
+        if metadata.deletion_timestamp:
             return UNTOUCHED
-        return _Handing(owner, old, kind, metadata, rules, said, was).decide(beyond)
+        gates = _decide_gates(kind, metadata, before, rules.keys)
+        if gates.denied is not None or ((said, was) == (_NOTHING, _NOTHING) and kind.queues):
+            return gates
+        decision = _Handing(owner, old, kind, metadata, rules, said, was).decide(beyond)
+        return decision._replace(warnings=advice.trim(iter((*gates.warnings, *decision.warnings))))
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
     except _WrongShapeError as wrong:
         return deny([wrong.problem])
+
+
+def _decide_gates(kind: OwnerKind, metadata: ReviewedMetadata, before: ReviewedMetadata | None, keys: Keys) -> Decision:
+    """What the controllers that an owner names as holding it back come to; ``before``: None where it is created."""
+    if not kind.held:
+        now, was = (annotations_of(each).get(keys.gated_by) for each in (metadata, before))
+        return Decision(warnings=(advice.on_gates_of_owner(keys, kind.kind),)) if now and now != was else UNTOUCHED
+    checked = check_gates(metadata, keys) if before is None else check_changed_gates(metadata, before, keys)
+    problems = list(checked)
+    return deny(problems) if problems else UNTOUCHED
 
 
 class _Handing:
@@ -307,6 +325,9 @@ class _Handing:
             for key, text in one.kept.labels.items():
                 if (now := self._said.labels.get(key, text)) != text:
                     yield advice.on_other_label(f"{dotted_path(one.at)}.labels[{key}]", text, now, kind)
+            if self._kind.held:
+                template = ReviewedPod(ReviewedMetadata(dict(one.kept.annotations)))
+                yield from advice.on_gates_below(template, self._keys, f"{dotted_path(one.pointer)}.", kind)
         if len(ours) < len(pods):
             yield from (advice.on_no_request(path, self._keys) for path in _paths(self._said))
         removed = _Said(*(_without(was, now) for was, now in zip(self._was, self._said, strict=True)))

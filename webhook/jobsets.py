@@ -129,7 +129,7 @@ def _decide(
     other_queues, asks = list(_queues_below(jobset, queue, keys)), any(part.request is not None for part in parts)
     if not (queue or asks or other_queues):
         return UNTOUCHED
-    problems = [*checks.check_queue(head, _head(old) if old is not None else None, keys), *other_queues]
+    problems = [*checks.check_queue(head, _head(old) if old is not None else None, keys, "JobSet"), *other_queues]
     problems += [*_check_part_count(parts), *_managers(jobset, old), *beyond]
     problems += check_gates(jobset.metadata, keys) if operation == CREATE else ()
     if rules.require_queue:
@@ -289,7 +289,7 @@ def _pointer(at: int) -> str:
 
 def _warnings(head: ReviewedJob, parts: list[_Part], rules: MutationRules) -> Iterator[str]:
     known = rules.flavors is not None
-    yield from advice.on_queue(head, rules.keys, route_of(head, rules), "the Job waits, suspended,", known=known)
+    yield from advice.on_queue(head, rules.keys, route_of(head, rules), "the JobSet waits, suspended,", known=known)
     yield from advice.on_spelling(annotations_of(head.metadata), rules.keys, JOB_PATH)
     for part in parts:
         if part.request is not None:

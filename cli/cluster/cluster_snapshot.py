@@ -13,7 +13,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.connected import connected
-from cli.output import Failure, progress
+from cli.output import Failure, in_one_line, progress
 from cli.reaching import CONNECTIONS, INSPECT, MayNotLook
 from clock import SYSTEM, Clock
 from crds.constants import Keys
@@ -36,7 +36,7 @@ from ungater.numa.notices import Silent
 T = TypeVar("T")
 One = TypeVar("One", bound=objects.Object)
 # A file of tens of thousands of bad objects would fill the terminal otherwise.
-MOST_LINES = 8  # about what was left out
+MOST_LINES, MOST_LENGTH = 8, 500  # about what was left out: lines, and characters of one
 # Commands look at namespaces that are served; what Kueue's jobs in them have is known once it was taken over.
 BESIDE: Final = BesideKueue(lambda _: None, lambda: False, lambda: None)
 
@@ -187,7 +187,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
     if whole and guard.told:
         raise Failure(guard.told[0])
     for line in guard.told[:MOST_LINES]:
-        sys.stderr.write(f"left out: {line}\n")
+        sys.stderr.write(f"left out: {in_one_line(line, MOST_LENGTH)}\n")
     if len(guard.told) > MOST_LINES:
         sys.stderr.write(f"left out: {len(guard.told) - MOST_LINES} more objects\n")
     return cache

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from cli.output import Failure, progress
+from cli.output import Failure, in_one_line, progress
 from cli.whatif.cases import opened
 from kube import objects
 from kube.objects import Object
@@ -333,4 +333,4 @@ def say_ignored(dump: Dump) -> None:
     """Tell on stderr which kinds were left out."""
     if dump.ignored:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(dump.ignored.items()))
-        sys.stderr.write(f"not read: {listed}\n")
+        sys.stderr.write(f"not read: {in_one_line(listed)}\n")

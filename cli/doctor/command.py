@@ -107,14 +107,18 @@ async def list_owners(client: Client, keys: Keys) -> tuple[list[unqueued.Owned],
     """The owners of pods that name a queue, of each kind that is served; and the kinds that may not be listed."""
     found: list[unqueued.Owned] = []
     refused: list[Finding] = []
+    listed: set[tuple[str, str]] = set()  # each version of a kind has all of its objects
     for kind in OWNERS:
         resource = Resource(kind.group, kind.version, kind.plural, kind.kind)
+        if (kind.group, kind.plural) in listed:
+            continue
         try:
             found += [(kind, body) for body in await client.list(resource, label_selector=keys.queue_name)]
         except NotFound:
             continue
         except Forbidden as error:
             refused.append(unknown(str(resource), str(error), "topogate doctor, as somebody who may list these"))
+        listed.add((kind.group, kind.plural))
     return found, refused
 
 

@@ -7,7 +7,7 @@ configuration was away, and where nothing can be queued at all.
 from collections.abc import Iterable, Iterator
 
 from cli.doctor.findings import Finding, warning
-from cli.output import some
+from cli.output import in_one_line, some
 from crds.constants import Keys
 from crds.owner_templates import Json, OwnerKind, Place, dotted_path, places_in
 
@@ -31,7 +31,7 @@ def findings(owners: Iterable[Owned], keys: Keys) -> Iterator[Finding]:
         others = [path for path, found in places.items() if found != queue]
         if others:
             # Keys in the path are the tenant's own text: of any length, and with anything in it.
-            shown = some([path[:200] if path.isprintable() else ascii(path)[:200] for path in others])
+            shown = some([in_one_line(path) for path in others])
             text = f"it names queue {queue}, and {shown} does not: its pods run outside of that queue"
             yield warning(about, f"{text} (it was made without Topogate's webhook)", _mend(kind, where, queue, keys))
 

@@ -1,6 +1,7 @@
 """``--check``: reads a cluster, and says which jobs nobody would queue and which queues differ from Kueue's."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from rich.console import Group
@@ -16,7 +17,7 @@ from cli.migrate.migration import migrate_objects
 from cli.migrate.nobody import Key, NobodyFinding, ServingView, find_unserved, read_queued
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import DEPLOYMENT, list_resources, read_cluster, read_configuration
-from cli.output import counted, some
+from cli.output import counted, in_one_line, some
 from crds.constants import MIGRATED_FROM
 from crds.owner_templates import OWNERS
 from crds.settings import CONFIG_MAP
@@ -83,11 +84,15 @@ async def _list_ours(client: Client, resource: Resource, type_: type[One]) -> li
 
 async def list_queued(client: Client) -> AsyncIterator[Json]:
     """Jobs, pods and owners with the label of a queue. The report names a pod that one of them made by its owner."""
-    for resource in dict.fromkeys(_JOBS):
+    listed: set[tuple[str, str]] = set()  # each version of a kind has all of its objects
+    for resource in _JOBS:
+        if (resource.group, resource.plural) in listed:
+            continue
         try:
             bodies = await client.list(resource, label_selector=KEYS.queue_name)
         except NotFound:
             continue
+        listed.add((resource.group, resource.plural))
         for body in bodies:
             owners = body["metadata"].get("ownerReferences") or ()
             if not any(owner.get("controller") for owner in owners):
@@ -99,18 +104,25 @@ async def find_differing(client: Client, kueue_namespace: str) -> list[NobodyFin
     if not await list_resources(client):
         return []
     report = migrate_objects(await read_cluster(client, kueue_namespace))
-    # Each is read by itself: of thousands of queues only those that came from Kueue are ours to judge.
+    # One list a kind: a cluster has thousands of queues.
+    ours: dict[tuple[Resource, Key], Json] = {}
+    for resource in {resource_of(wanted): None for wanted in report.objects}:
+        with suppress(NotFound):
+            ours |= {(resource, _key_of(one)): one for one in await client.list(resource)}
     found = []
     for wanted in report.objects:
-        resource, meta = resource_of(wanted), wanted["metadata"]
-        stored = await read(client, resource, meta["name"], meta.get("namespace", "") if resource.namespaced else "")
+        meta, stored = wanted["metadata"], ours.get((resource_of(wanted), _key_of(wanted)))
         annotations = ((stored or {}).get("metadata") or {}).get("annotations") or {}
         if stored is not None and MIGRATED_FROM in annotations and (fields := [*differing_fields(wanted, stored)]):
             about = f"{wanted['kind']} {meta.get('namespace', '')}{'/' * ('namespace' in meta)}{meta['name']}"
-            message = f"it differs from what Kueue's object says now, in {some(fields)}"
+            message = f"it differs from what Kueue's object says now, in {some([in_one_line(one) for one in fields])}"
             mend = "if Kueue's is right: `topogate migrate kueue --apply --overwrite`"
             found.append(NobodyFinding(about, message, mend))
     return found
+
+
+def _key_of(body: Json) -> Key:
+    return body["metadata"].get("namespace", ""), body["metadata"]["name"]
 
 
 def differing_fields(wanted: Json, stored: Json) -> Iterator[str]:

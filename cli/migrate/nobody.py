@@ -9,7 +9,7 @@ import msgspec
 from cli.migrate.judge_workloads import KEYS, is_key, judge_key
 from cli.migrate.leaves import list_leaves
 from cli.migrate.rows import Json
-from cli.output import some
+from cli.output import in_one_line, some
 from crds.constants import SERVED
 from kube import queues
 from queueing.model import serves
@@ -130,7 +130,7 @@ def judge_queued(view: ServingView, one: QueuedObject) -> Iterator[tuple[str, st
             "`topogate migrate kueue --apply` makes those of Kueue; else create it",
         )
     for key, reason, instead in () if by_kueue else one.unread:
-        yield f"{key}: {reason}", instead
+        yield f"{in_one_line(key)}: {reason}", instead
 
 
 def find_refusal(view: ServingView, one: QueuedObject) -> tuple[str, str]:

@@ -22,10 +22,7 @@ _CORRECT: Final = "correct it in Kueue's object, or leave it out there"
 _INSTEAD: Final[Mapping[str, str]] = {
     "ResourceFlavor spec.topology.levels": "leave out levels that no job asks for",
     "ClusterQueue spec.resourceGroups": "divide the queue into several of one cohort",
-    "ClusterQueue spec.flavorFungibility.preference": "the default BorrowingOverPreemption is what Topogate does",
 }
-# Absent, the default applies, which is what Kueue does without the field too, or nothing more runs.
-_HARMLESS: Final = ("spec.flavorFungibility.preference",)
 
 
 class _Patterns(dict[str, str]):
@@ -34,21 +31,15 @@ class _Patterns(dict[str, str]):
 
 
 def find_problems(kind: str, made: Json) -> Iterator[tuple[str, FieldVerdict]]:
-    """(field, refusal) of all that our API would not take in an object that was made.
-
-    A field that it has not, and without which nothing more runs, is taken out.
-    """
+    """(field, refusal) of all that our API would not take in an object that was made."""
     model = MODELS.get(kind)
     if model is None:
         yield "", refused(f"Topogate has no kind {kind}", _advice(kind, ""), grave=True)
         return
     shape, told = _shape_of(model), set[str]()
     for part in sorted(made.keys() - {"apiVersion", "kind", "metadata"}):
-        # All of them first: what is taken out changes what is looked through.
-        for field in [*_unknown_fields(shape["properties"].get(part), made[part], part)]:
-            if not (grave := not field.startswith(_HARMLESS)):
-                take_out_field(made, field)
-            yield field, refused(f"a {kind} of Topogate has no such field", _advice(kind, field), grave=grave)
+        for field in _unknown_fields(shape["properties"].get(part), made[part], part):
+            yield field, refused(f"a {kind} of Topogate has no such field", _advice(kind, field), grave=True)
         for field, why in _wrong_quantities(shape["properties"].get(part, {}), made[part], part):
             told.add(field)
             yield field, refused(why, _CORRECT, grave=True)
@@ -98,15 +89,6 @@ def _unknown_fields(node: Schema | None, value: Any, at: str) -> Iterator[str]:
     elif isinstance(value, list) and "items" in node:
         for number, inner in enumerate(value):
             yield from _unknown_fields(node["items"], inner, f"{at}[{number}]")
-
-
-def take_out_field(made: Json, field: str) -> None:
-    """Remove a field that is no part of a list."""
-    *above, last = field.split(".")
-    inner = made
-    for part in above:
-        inner = inner[part]
-    del inner[last]
 
 
 def _wrong_quantities(node: Schema, value: Any, at: str) -> Iterator[tuple[str, str]]:

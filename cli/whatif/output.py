@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import OutputFormat, emit, stderr, stdout
+from cli.output import OutputFormat, emit, escape_control, stderr, stdout
 from cli.whatif.cases import CaseError, opened, read_lines
 from clock import SYSTEM, Clock
 
@@ -132,7 +132,7 @@ def write(
         failed = 0
         for one in answers:
             failed += isinstance(one, ErrorAnswer)
-            sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
+            sys.stdout.write(escape_control(msgspec.json.encode(one).decode()) + "\n")
         return failed
     given = list(answers)
     errors = [one for one in given if isinstance(one, ErrorAnswer)]

@@ -30,6 +30,10 @@ class FlavorFungibility(ApiModel):
     """MayStopSearch: borrow in this flavor. TryNextFlavor: try the next flavor first."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
     """MayStopSearch: preempt in this flavor. TryNextFlavor: try the next flavor first."""
+    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
+    """Which of the flavors that were tried is the best. BorrowingOverPreemption: one in which the workload preempts
+    nobody, then the one in which it borrows the least high up. PreemptionOverBorrowing: the other way round. Default:
+    BorrowingOverPreemption."""
 
 
 class BorrowWithinCohort(ApiModel):

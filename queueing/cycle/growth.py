@@ -127,9 +127,13 @@ def settle_growth(state: ClusterState, queues: Queues, key: str) -> elastic.Resi
     why = None if more.victims else obstacle(state, queues, more.workload.key)
     if why is None:
         return None
+    # As it is packed: slices of a nomination that was read back after a restart lack their nodes, and beside slots that
+    # have theirs they would be charged to none.
+    packed = tuple(state.assignments(ReservationKey.for_growth(key)).values())
     # Ended before the whole is granted: else slots and quota of the difference
     # would be held twice for a moment, and the quota of a full queue overdrawn.
     held = queues.end_growth(state, key)
+    grown = msgspec.structs.replace(grown, assignments=packed)
     # A flavor whose levels changed has other domains: slices of two trees cannot be merged into one assignment.
     whole = None if why or held is None else _merge_grants(state, entry, entry.grant, grown)
     if whole is None:

@@ -3,7 +3,7 @@
 The order of wishes: all its pods where they fit; all of them by preemption; fewer (`Workload.at_least`, or of a
 rollout: `queueing.cycle.rollout`) where they fit.
 Flavors are tried in order; whether borrowing, or preempting, in a flavor comes before the next flavor is the queue's
-(`ClusterQueue.borrow_first`, ``preempt_first``).
+(`queueing.cycle.flavor_choice`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,8 @@ from queueing.cycle import rollout, successors
 from queueing.cycle.backfill import barring_claim, claims_behind, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
-from queueing.model import Workload, looks_at_pods
+from queueing.cycle.flavor_choice import MOST_PLANS, Cost, Price, cost_of, is_unbeatable
+from queueing.model import ClusterQueue, Workload, looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
@@ -119,6 +120,13 @@ def _gravity(one: Noted) -> tuple[int, int]:
 Outcome = Fits | Preempts | Waits
 
 
+class Choice(NamedTuple):
+    """What is made of an option, and at which price."""
+
+    price: Price
+    made: Outcome
+
+
 class _QueueNominator(msgspec.Struct):
     state: ClusterState
     queues: Queues
@@ -127,15 +135,15 @@ class _QueueNominator(msgspec.Struct):
     over: tuple[BackfillReservation, ...] = ()  # soft claims that the last placement took of
     # Options that would fit without the successors of workloads that leave.
     free: set[bytes] = msgspec.field(default_factory=set)
-    # Options in which it may preempt, after all were tried.
+    # Options in which it may preempt once all were tried.
     possible: list[FlavorAssignment] = msgspec.field(default_factory=list)
+    planned: int = 0  # plans that were found
 
     def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
         """See ``nominate``."""
         counts = {pod_set.name: pod_set.count for pod_set in self.entry.workload.pod_sets}
-        # Free room comes first, then room that comes free by itself,
-        # then evictions: each costs others more than the one before.
-        made = self.first_fitting(found, counts) or self.place_later(found, counts) or self.at_last(found, counts)
+        made = self.best_option(found, counts)
+        made = made or (self.fewer() if self.entry.workload.at_least else self._begun(found))
         if made is not None:
             return made
         if wrong is not None:
@@ -143,37 +151,76 @@ class _QueueNominator(msgspec.Struct):
         hopeless, left_alone = self._is_hopeless(found), self.waits.left_alone
         return Waits(self.waits.refusals, self.waits.events, hopeless, left_alone=left_alone)
 
-    def first_fitting(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
-        """The first option in which it fits, or preempts where that comes before later options."""
-        queue = self.queues.quotas.queues[self.entry.queue]
-        borrowing: Fits | None = None
-        least = 0
+    def best_option(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
+        """All its pods in the option that `queueing.cycle.flavor_choice` says; None where none is possible."""
+        best: Choice | None = None
         for option in found:
-            placed = self.place_option(option)
-            if placed is not None:
-                fits = Fits(option, placed, counts, self.over)
-                level = self.queues.quotas.borrowing_level(self.entry.queue, option.amounts)
-                if queue.borrow_first or not level:
-                    return fits
-                # Of those in which it borrows, the one where it finds the quota furthest down (Kueue 0.19.2,
-                # flavorassigner.go, shouldTryNextFlavor and isPreferred).
-                if borrowing is None or level < least:
-                    borrowing, least = fits, level
-            elif self._may_preempt and self._ever(option) and option.request not in self.free:
-                first = queue.preempt_first and borrowing is None
-                if first and (made := self.place_later([option], counts) or self.preempts(option, counts)) is not None:
-                    return made
-                # Kept for `at_last` only where it was not tried here: a search for victims is too dear to repeat.
-                self.possible += [] if queue.preempt_first else [option]
-        return borrowing
-
-    def at_last(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
-        """All its pods by preemption, where no option was tried so before; else fewer of them."""
+            choice = self.try_option(option, counts)
+            if choice is None:
+                continue
+            if choice.price.ends_search(self._queue):
+                return choice.made
+            best = self._better(best, choice)
+        if best is not None and best.price.cost is Cost.NOTHING and not self._queue.preempt_before_borrow:
+            return best.made
+        # Free room comes first, then room that comes free by itself,
+        # then evictions: each costs others more than the one before.
+        if best is None and (later := self.place_later(found, counts)) is not None:
+            return later
         for option in self.possible:
-            made = self.preempts(option, counts)
-            if made is not None:
-                return made
-        return self.fewer() if self.entry.workload.at_least else self._begun(found)
+            if best is not None and is_unbeatable(best.price, self._queue, self.queues.rules):
+                break
+            # That those leave by themselves was asked of all options where it fits in none.
+            room = best is not None and best.price.cost is Cost.NOTHING
+            best = self._better(best, self.make_room(option, counts) if room else self.preempt_in(option, counts))
+        return None if best is None else best.made
+
+    def try_option(self, option: FlavorAssignment, counts: dict[str, int]) -> Choice | None:
+        """What an option comes to as things are, or by preemption where that comes before later options."""
+        placed = self.place_option(option)
+        if placed is not None:
+            return Choice(Price(Cost.NOTHING, self._level(option)), Fits(option, placed, counts, self.over))
+        if not self._may_preempt or not self._ever(option) or option.request in self.free:
+            return None
+        if self._queue.preempt_first:
+            return self.make_room(option, counts)
+        # Kept only where it is not tried here: a search for victims is too dear to repeat.
+        self.possible.append(option)
+        return None
+
+    def make_room(self, option: FlavorAssignment, counts: dict[str, int]) -> Choice | None:
+        """What an option comes to once those are gone who leave by themselves, else once somebody is evicted."""
+        later = self.place_later([option], counts)
+        if later is None:
+            return self.preempt_in(option, counts)
+        if isinstance(later, Fits):
+            return Choice(Price(Cost.NOTHING, self._level(option)), later)
+        return Choice(Price(Cost.OTHERS, successors.level_once_gone(self.queues, self.entry, option)), later)
+
+    def preempt_in(self, option: FlavorAssignment, counts: dict[str, int]) -> Choice | None:
+        """What an option comes to once somebody is evicted; None where that is nobody who may be."""
+        if self.planned >= MOST_PLANS:
+            return None
+        made = self.preempts(option, counts)
+        if made is None:
+            return None
+        self.planned += 1
+        if isinstance(made, Fits):
+            return Choice(Price(Cost.NOTHING, self._level(option)), made)
+        return Choice(Price(cost_of(made.plan), made.plan.level), made)
+
+    def _better(self, best: Choice | None, other: Choice | None) -> Choice | None:
+        if best is None or other is None:
+            return best or other
+        return other if other.price.rank_in(self._queue) < best.price.rank_in(self._queue) else best
+
+    @property
+    def _queue(self) -> ClusterQueue:
+        return self.queues.quotas.queues[self.entry.queue]
+
+    def _level(self, option: FlavorAssignment) -> int:
+        """How high up it borrows as things are."""
+        return self.queues.quotas.borrowing_level(self.entry.queue, option.amounts)
 
     def place_later(self, found: Iterable[FlavorAssignment], counts: dict[str, int]) -> Fits | Waits | None:
         """That it waits for those that leave, as an option fits once they are gone; None where none does.
@@ -269,7 +316,7 @@ class _QueueNominator(msgspec.Struct):
 
     @property
     def _may_preempt(self) -> bool:
-        return self.entry.workload.preempts and self.queues.quotas.queues[self.entry.queue].preemption.any
+        return self.entry.workload.preempts and self._queue.preemption.any
 
     def _ever(self, option: FlavorAssignment) -> bool:
         """Whether its queue may take as much when nobody uses anything."""
@@ -443,7 +490,7 @@ class _QueueNominator(msgspec.Struct):
         possible = [option for option in found if self._ever(option)]
         # The proof costs a placement in the emptied cluster; only in
         # a StrictFIFO queue somebody pays for not having it.
-        if not self.queues.quotas.queues[self.entry.queue].strict or not all(map(asks_for_more_than_room, possible)):
+        if not self._queue.strict or not all(map(asks_for_more_than_room, possible)):
             return False
         self.queues.count_search()
         key = self.entry.workload.base

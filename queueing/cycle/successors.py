@@ -60,6 +60,12 @@ def place_once_gone(
     return found
 
 
+def level_once_gone(queues: Queues, entry: Entry, option: FlavorAssignment) -> int:
+    """How high up it borrows for an option once those are gone that leave by themselves."""
+    with queues.leaving.quota_without_leaving():
+        return queues.quotas.borrowing_level(entry.queue, option.amounts)
+
+
 def fits_once_given_up(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment) -> bool:
     """Whether a workload would have enough of what comes free if nothing of that were kept for successors."""
     kept = queues.kept_for()

@@ -176,8 +176,11 @@ class ByRank:
     def _enter_queue(self, line: PendingQueue) -> None:
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             with self.shield(head_of(group)):
-                rank, best = self.ranks.best_of_queue(group, self.ranks.of_group(group))
-                self.order.push_group(best, rank, (0, 0, rank.order))
+                first = self.ranks.of_group(group)
+                rank, best = self.ranks.best_of_queue(group, first)
+                # The first's own level too, as in `Turns`: it is looked at in the place of the one behind it, and
+                # would take by borrowing what the first of another queue has within its own quota.
+                self.order.push_group(best, rank, (first.level, 0, rank.order))
                 return
 
     def up_to(self, entry: Entry) -> Iterator[EquivalenceClass]:

@@ -41,12 +41,16 @@ class PlannedVictim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True, dict=True):
-    """Evict these; then the workload goes there. ``landings``: of its pods inside their nodes, where that counts."""
+    """Evict these; then the workload goes there. ``landings``: of its pods inside their nodes, where that counts.
+
+    ``level``: how high up its queue borrows for it then (`queueing.queues.quota.Quotas.borrowing_level`).
+    """
 
     victims: tuple[PlannedVictim, ...]
     assignments: tuple[Assignment, ...]
     leftover: Fragmentation = NOTHING
     landings: Landings | None = None
+    level: int = 0
 
     def key(self, rules: ChoiceRules) -> Key:
         """What is compared, less first."""

@@ -345,7 +345,9 @@ class _Search:
         if assignments is None:
             return None
         landings = landings_of(state, self.entry.workload.key, assignments)
-        return Plan(tuple(self._victims(taken)), assignments, self._fragmentation_left(taken, assignments), landings)
+        left = self._fragmentation_left(taken, assignments)
+        level = quotas.borrowing_level(self.entry.queue, self.option.amounts)
+        return Plan(tuple(self._victims(taken)), assignments, left, landings, level)
 
     def _fragmentation_left(
         self, taken: Mapping[HolderKey, RemovedUnit], assignments: Sequence[Assignment]

@@ -170,6 +170,19 @@ async def test_what_a_pod_asked_for_cannot_be_changed(held, user, namespace):
             await refused(user.patch(PODS, name, namespace, **annotate({key: None})), key, "make the pod anew")
 
 
+async def test_who_holds_a_pod_back_comes_with_it_and_only_goes(users, user, client, namespace):
+    by = K.gated_by
+    asked = {**REQUEST, by: "a.b/c, a.b/d"}
+    await client.create(PODS, pod("gated-by", annotations=asked, gates=GATE), namespace)
+    await client.create(PODS, pod("gated-by-none", annotations=REQUEST, gates=GATE), namespace)
+    for name, text in (("gated-by", "a.b/c,a.b/e"), ("gated-by", f"a.b/{'e' * 200}"), ("gated-by-none", "a.b/c")):
+        await refused(user.patch(PODS, name, namespace, **annotate({by: text})), by, "can only be removed")
+    many = ",".join(f"a.b/{n}" for n in range(20_000))
+    await refused(user.patch(PODS, "gated-by", namespace, **annotate({by: many})), by, "can only be removed")
+    for text in ("a.b/d,a.b/c", "a.b/d", "", None):
+        await user.patch(PODS, "gated-by", namespace, **annotate({by: text}))
+
+
 async def test_what_does_not_concern_topogate_can_be_changed(held, user, namespace):
     for name in held:
         await user.patch(PODS, name, namespace, **label({"app": "other", "mine": "yes"}))

@@ -1345,6 +1345,7 @@ class _Maker:
             "flavorFungibility": {
                 "whenCanBorrow": dice.one("MayStopSearch", "TryNextFlavor"),
                 "whenCanPreempt": dice.one("MayStopSearch", "TryNextFlavor"),
+                **dice.one({}, {"preference": dice.one("BorrowingOverPreemption", "PreemptionOverBorrowing")}),
             },
             "preemption": {
                 "reclaimWithinCohort": dice.one("Any", "LowerPriority"),

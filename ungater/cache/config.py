@@ -175,7 +175,9 @@ class ConfigEvents:
         # it, and a change of its quota makes none of them wait.
         if event.old is None and event.new is not None:
             self._look_at_left_running()
-        self._look_at_unadmitted(event)
+        self._look_at_unadmitted(
+            event, lambda entry: entry.admission is not None and entry.admission.queue == event.key
+        )
         self._signal()
 
     def on_cohort(self, event: Event[Cohort]) -> None:
@@ -200,7 +202,7 @@ class ConfigEvents:
         self._rerouted()
         if event.old is None and event.new is not None:
             self._look_at_left_running((event.new.metadata.namespace, event.new.metadata.name))
-        self._look_at_unadmitted(event)
+        self._look_at_unadmitted(event, lambda entry: f"{entry.job.namespace}/{entry.job.queue}" == event.key)
         self._signal()
 
     def _look_at_left_running(self, queue: tuple[str, str] | None = None) -> None:
@@ -214,13 +216,19 @@ class ConfigEvents:
             if owner.queue and runs and queue in {None, (owner.namespace, owner.queue)}:
                 self._enqueue(uid, 0.0)
 
-    def _look_at_unadmitted(self, event: Event[ClusterQueue] | Event[LocalQueue]) -> None:
-        """A queue may have been stopped: who holds something and waits for its checks is to give it back."""
+    def _look_at_unadmitted(
+        self, event: Event[ClusterQueue] | Event[LocalQueue], is_of_queue: Callable[[WorkloadEntry], bool]
+    ) -> None:
+        """A queue may have been stopped: who holds something and waits for its checks is to give it back.
+
+        ``is_of_queue``: others need not be looked at, and a tenant may stop a LocalQueue and open it in a loop.
+        """
         if event.new is None or event.new.spec.stop_policy in {Stop.NONE, event.old and event.old.spec.stop_policy}:
             return
         for uid, entry in self._entries.items():
-            waits = entry.observed is not None and not objects.is_true(entry.observed.conditions, ADMITTED)
-            if entry.job.queue and entry.admission is not None and waits:
+            if entry.admission is None or entry.observed is None or not entry.job.queue or not is_of_queue(entry):
+                continue
+            if not objects.is_true(entry.observed.conditions, ADMITTED):
                 self._enqueue(uid, 0.0)
 
     def _rerouted(self) -> None:

@@ -148,7 +148,11 @@ class PodGroups:
         if not entry.pods and entry.observed is None:
             self._views.drop(entry.id)
             return False
-        own = self._own_of(entry.id, entry.pods.values(), entry.own, self._counts(entry))
+        # Which kinds a group has is remembered for what it was placed by. Of one that waits its pods tell, as they do
+        # after a restart: else one of two kinds that went would be asked for until then, and never after it.
+        placed = entry.admission is not None or (entry.observed is not None and entry.observed.admission is not None)
+        before = entry.own if placed else replace(entry.own, kinds=False)
+        own = self._own_of(entry.id, entry.pods.values(), before, self._counts(entry))
         # A LeaderWorkerSet of the same name with another uid: its
         # Workload has another name, and the old one's slots are not its.
         if own is not None and own.workload != entry.own.workload:
@@ -159,9 +163,9 @@ class PodGroups:
         elif entry.pods:
             entry.have_pods()
         # The job as it is to be looked at while it is moved, also where its pods do not tell how many they are.
-        before = own or entry.own
-        seen = moves.one_for_one(entry, before, self._keys.workload, self._clock())
-        if seen is not before:
+        asked = own or entry.own
+        seen = moves.one_for_one(entry, asked, self._keys.workload, self._clock())
+        if seen is not asked:
             self._enqueue(entry.id, moves.AWAITED)  # no event tells that a successor does not come
         self._views.renew(entry, seen)
         return True

@@ -4,7 +4,8 @@ Rules
 - Kueue leaves out namespaces that have the label, whatever its value (selector ``DoesNotExist``); here it has to be
   "true". So no namespace is served by both.
 - What is served is read when a term begins. A label that changes ends the term: the next one reads all jobs of the
-  namespace, with Kueue's Workloads, before its first look at one. A namespace that is new has none yet.
+  namespace, with Kueue's Workloads, before its first look at one. A namespace that is new has none yet. After one such
+  term the next ones end later and later (`ungater.process.ServedChanges`), for whoever changes labels in a loop.
 """
 
 from collections.abc import Callable

@@ -89,7 +89,8 @@ class StartStop:
             return Moving()
         updates = pod_template.updates_of(observed, cache.admissions.checks_of(entry))
         try:
-            body = pod_template.start(entry.job, admission, self._flavors, self._keys, updates)
+            kueue = cache.adopted.name_in_kueue(entry) if cache.adopted is not None else ""
+            body = pod_template.start(entry.job, admission, self._flavors, self._keys, updates, kueue=kueue)
         except pod_template.ClashError as clash:
             return NoPlace(Reason.CHECK_REJECTED, str(clash))
         outcome = self._fit_nodes(entry, admission, updates) if updates else SlotsFit()

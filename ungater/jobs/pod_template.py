@@ -16,6 +16,10 @@ back: JobSet 0.12.0 merges its templates into the Jobs that are there (``resumeJ
 tolerations and gates appended). So the pods of a JobSet keep the gate, or get it where something is to be added to
 them, and nothing that may differ from one admission to the next is put into its templates but labels and annotations.
 
+Beside Kueue in its domain, a template gets what Kueue would add to it as well, so that Kueue can take the job back: its
+label and annotation, by which it finds the pods of a Workload behind its gate, and a request for pods that have slots
+and none, without which it passes them over (0.19.2, pkg/controller/tas/topology_ungater.go and pkg/util/tas, IsTAS).
+
 What a check adds may not contradict the template, a flavor, or another check (`ClashError`). That is Kueue's rule.
 """
 
@@ -24,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from crds.constants import GPU_LINK, Keys
+from crds.constants import GPU_LINK, KUEUE_POD_SET, KUEUE_WORKLOAD, Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
 from kube.workloads import PodSetUpdate
@@ -147,17 +151,23 @@ def start(
     flavors: Mapping[str, ResourceFlavor],
     keys: Keys,
     updates: Updates = (),
+    *,
+    kueue: str = "",
 ) -> Body:
     """The patch that lets an admitted job run. ``flavors``: those there are, by name. Raises ClashError.
 
+    ``kueue``: beside Kueue in its domain, the name that its Workload of the job has, or would have.
     It is refused (a conflict) where the job is not any more what was admitted: somebody may edit it meanwhile.
     """
-    changes = [
-        _changes(owner, part, flavors, keys, updates)
-        if (part := admission.pod_set_named(one.name)) is not None and part.count
-        else {}
-        for one in owner.pod_sets
-    ]
+    changes: list[dict[str, Any]] = []
+    for one in owner.pod_sets:
+        part, change = admission.pod_set_named(one.name), dict[str, Any]()
+        if part is not None and part.count:
+            more = added(owner, part, flavors, keys, updates)
+            if kueue:
+                _add_for_kueue(more, one, part, keys, kueue)
+            change = _changes(owner, part, more, of_flavors(part, flavors), keys)
+        changes.append(change)
     if owner.kind != JOB:
         # The API server compares a resourceVersion that a JSON Patch sets
         # as it does in an update: 409 where it is older.
@@ -175,13 +185,16 @@ def start(
     return {"metadata": {"uid": owner.uid, **version}, "spec": spec}
 
 
-def _changes(
-    owner: JobView, part: PodSetAssignment, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates
-) -> dict[str, Any]:
-    """What an admission changes in the template of one pod set. Raises ClashError."""
+def _add_for_kueue(more: Added, pod_set: PodSetView, part: PodSetAssignment, keys: Keys, kueue: str) -> None:
+    more.labels[KUEUE_POD_SET], more.annotations[KUEUE_WORKLOAD] = part.name, kueue
+    if part.slots is not None and pod_set.request is None:
+        more.annotations[keys.unconstrained] = "true"
+
+
+def _changes(owner: JobView, part: PodSetAssignment, more: Added, of_flavor: Added, keys: Keys) -> dict[str, Any]:
+    """What an admission changes in the template of one pod set; ``more``: all that is added, flavors first."""
     pod_set = next(one for one in owner.pod_sets if one.name == part.name)
     template = _decode(pod_set.raw).get("spec") or {}
-    more = added(owner, part, flavors, keys, updates)
     gates = template.get("schedulingGates") or []
     gated = any(gate.get("name") == keys.gate for gate in gates)
     kept = owner.kind != JOB and (gated or bool(more.node_selector or more.tolerations))
@@ -190,7 +203,6 @@ def _changes(
         selector, tolerations = more.node_selector, more.tolerations
         if part.slots is not None:
             # Pods with slots get what flavors add with the patch that removes their gate.
-            of_flavor = of_flavors(part, flavors)
             selector = {key: value for key, value in selector.items() if key not in of_flavor.node_selector}
             # `added` begins with what flavors add, so what follows in the list is of checks.
             tolerations = tolerations[len(of_flavor.tolerations) :]

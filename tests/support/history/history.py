@@ -491,11 +491,11 @@ class History:
             workload = next(
                 (each for each in self.server.all("workloads") if owner_of(each) == job["metadata"]["uid"]), None
             )
-            if (
-                over(job)
-                or not self.judge.wanted(job)
-                or (is_set(job) and workload is not None and slices_of(workload))
-            ):
+            if over(job) or not self.judge.wanted(job):
+                continue
+            if is_set(job) and workload is not None and slices_of(workload):
+                if self.judge.beyond_quota(job):
+                    return []  # its queue was cut below it: pods of it run, and never all of them
                 continue  # a set that could not grow beside its pods is let be
             if workload is None or self.judge.fits(job, workload, idle=True):
                 wrong.append(f"job {job['metadata']['name']} never had its turn: {workload and workload.get('status')}")

@@ -572,6 +572,12 @@ class Judge:
             if part.count
         )
 
+    def beyond_quota(self, owner: Json) -> bool:
+        """Whether all its pods together ask for more than its queue could give them if they were alone."""
+        queue = labels_of(owner).get("kueue.x-k8s.io/queue-name", "")
+        cpu = sum(requests(part.template["spec"])["cpu"] * part.count for part in self.parts(owner))
+        return bool(queue) and not self._quota_left(queue, cpu, idle=True)
+
     def _room(self, part: Part, slices: Slices, free: dict[str, Counter]) -> int:
         """Most pods of a pod set that fit in one domain of its level, that of its slots where it has some."""
         each = requests(part.template["spec"])

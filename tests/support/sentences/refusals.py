@@ -197,6 +197,10 @@ refusals(
     [
         ("a controller without a domain", lambda: make_job({REQUIRE: RACK, GATED: "budget"})),
         ("a controller that is named twice", lambda: make_job({REQUIRE: RACK, GATED: "a.b/c,a.b/c"})),
+        (
+            "more controllers than are read",
+            lambda: make_job({REQUIRE: RACK, GATED: ",".join(f"a.b/{n}" for n in range(65))}),
+        ),
         ("a controller with a long name", lambda: make_job({REQUIRE: RACK, GATED: f"example.com/{'a' * 60}"})),
         (
             "a controller that comes late",
@@ -265,6 +269,11 @@ refusals(
             "another queue of a Job that is not suspended",
             lambda: make_job(labels={QUEUE: "b"}),
             {"old": make_job(labels={QUEUE: "a"})},
+        ),
+        (
+            "another queue of a JobSet that is not suspended",
+            lambda: make_jobset(labels={QUEUE: "b"}, suspend=False),
+            {"old": make_jobset(labels={QUEUE: "a"}, suspend=False)},
         ),
         (
             "a queue on a Job template of a JobSet",
@@ -476,6 +485,7 @@ warnings(
             "a queue without its ClusterQueue",
             lambda: make_job({REQUIRE: RACK}, labels={QUEUE: "orphan"}, namespace="ns"),
         ),
+        ("a JobSet's queue that is not there", lambda: make_jobset({REQUIRE: RACK}, labels={QUEUE: "tema"})),
     ]
 )
 
@@ -507,6 +517,11 @@ def a_queue_that_a_cluster_gets_whose_pods_stay():
 def a_queue_that_an_owner_has_no_more():
     before = owner_of(labels={QUEUE: "team"}, template={QUEUE: "team"})
     return decided_owner(owner_of(template={QUEUE: "team"}), before).warnings[0]
+
+
+@case
+def controllers_that_hold_back_an_owner_whose_pods_alone_wait():
+    return owner_warned(owner_of("RayCluster", {QUEUE: "team"}, {GATED: "a.b/c"}))
 
 
 @case

@@ -35,6 +35,7 @@ def test_quotas_are_read_in_the_units_of_the_engine():
 def test_absent_rules_are_those_that_the_api_server_would_fill_in():
     found = queues.cluster_queue(cluster_queue())
     assert (found.strict, found.borrow_first, found.preempt_first, found.stop) == (False, True, False, Stop.NONE)
+    assert not found.preempt_before_borrow  # as in Kueue 0.19.2, where absent is BorrowingOverPreemption
     assert found.preemption == Preemption()
     assert found.namespaces is None, "no selector selects no namespace"
     assert queues.cluster_queue(cluster_queue(namespaceSelector={})).namespaces == ()
@@ -44,7 +45,11 @@ def test_every_rule_is_taken_over():
     found = queues.cluster_queue(
         cluster_queue(
             queueingStrategy="StrictFIFO",
-            flavorFungibility={"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "MayStopSearch"},
+            flavorFungibility={
+                "whenCanBorrow": "TryNextFlavor",
+                "whenCanPreempt": "MayStopSearch",
+                "preference": "PreemptionOverBorrowing",
+            },
             preemption={
                 "reclaimWithinCohort": "LowerPriority",
                 "withinClusterQueue": "LowerOrNewerEqualPriority",
@@ -59,6 +64,7 @@ def test_every_rule_is_taken_over():
         )
     )
     assert (found.strict, found.borrow_first, found.preempt_first) == (True, False, True)
+    assert found.preempt_before_borrow
     assert found.preemption == Preemption(
         within=Within.LOWER_OR_NEWER,
         reclaim=Reclaim.LOWER,

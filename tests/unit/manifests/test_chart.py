@@ -253,3 +253,20 @@ def test_monitors_find_the_pods():
 
 def test_the_registries_are_what_components_serve():
     assert b"topogate_leader" in generate_latest(UngaterMetrics().registry)
+
+
+def test_the_hint_of_the_default_queue_has_the_rules_of_the_queue(monkeypatch, tmp_path):
+    source = generate.DEFAULT_QUEUE.read_text(encoding="utf-8")
+    changed = tmp_path / "policy.yaml"
+    monkeypatch.setattr(generate, "DEFAULT_QUEUE", changed)
+    monkeypatch.setattr(chart, "REPOSITORY", tmp_path)
+    changed.write_text(source.replace("resources: [jobs]", "resources: [jobs, cronjobs]"), encoding="utf-8")
+    policy, binding = yaml.safe_load_all(generate.hint_text())
+    assert policy["kind"] == "ValidatingAdmissionPolicy"
+    rules = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert ["jobs", "cronjobs"] in [one["resources"] for one in rules]
+    assert (binding["spec"]["policyName"], binding["spec"]["validationActions"]) == ("topogate-default-hint", ["Warn"])
+    for gone in ("mutations:\n", "topogate-default-queue", "---\n"):
+        changed.write_text(source.replace(gone, ""), encoding="utf-8")
+        with pytest.raises(chart.ChartError, match=r"^policy\.yaml: expected"):
+            generate.hint_text()

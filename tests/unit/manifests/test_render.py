@@ -136,7 +136,7 @@ def test_the_kinds_that_hand_down_their_labels_are_the_same_everywhere():
     hints = yaml.safe_dump(named("ValidatingAdmissionPolicy", "topogate-hints"), width=10_000)
     assert all(one.plural in hints for one in OWNERS)
     conditions = " ".join(one["expression"] for one in webhook["matchConditions"])
-    for key in (*labels_for_pods(OWNERS[0], Keys()), *annotations_for_pods(Keys())):
+    for key in (*labels_for_pods(OWNERS[0], Keys()), *annotations_for_pods(Keys()), Keys().gated_by):
         assert conditions.count(f"'{key}'") == 2, key
 
 

@@ -2,6 +2,7 @@
 either changes."""
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -114,3 +115,46 @@ async def test_another_set_of_namespaces_begins_a_term(terms, monkeypatch):
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
     assert terms.ended == 2
+
+
+def test_a_label_that_changes_in_a_loop_ends_fewer_and_fewer_terms():
+    """A tenant who may label a namespace must not keep all others waiting while everything is read again and again."""
+    served, now, ends = process.ServedChanges(), 1000.0, []
+    while now < 1000.0 + 6 * 3600.0:
+        now += served.put_off(now)
+        ends.append(now)
+        now += 1.0
+    pauses = [later - one for one, later in itertools.pairwise(ends)]
+    assert ends[0] == 1000.0, "the first one counts at once"
+    assert pauses[:7] == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0]
+    assert set(pauses[6:]) == {600.0}
+    assert served.put_off(ends[-1] + 1201.0) == 0.0, "after a calm time too"
+    for _ in range(10_000):
+        now += 600.0 + served.put_off(now)
+
+
+async def test_changes_that_follow_one_another_end_one_term_together(terms, monkeypatch):
+    monkeypatch.setattr(process, "VERSION_SECONDS", 3600.0)
+    monkeypatch.setattr(process, "SHORTEST_PAUSE", 0.02)
+    made = process.Process(Settings(leader_election=False), Versions("v1.36.3"), SYSTEM)
+    leading = asyncio.create_task(made.run())
+    while not terms.begun:
+        await asyncio.sleep(0)
+    terms.restart()
+    await terms.again.wait()
+    for _ in range(50):
+        terms.restart()
+        await asyncio.sleep(0)
+    assert len(terms.begun) == 2, "it goes on for a while"
+    while len(terms.begun) < 3:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.05)
+    assert (len(terms.begun), terms.ended) == (3, 2)
+    terms.restart()
+    made.take_settings(SettingsChange(Settings(require_queue=True), ("requireQueue",), ()), "u")
+    while len(terms.begun) < 4:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.1)
+    assert len(terms.begun) == 4, "the term that began for the settings has read the labels too"
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)

@@ -1,14 +1,19 @@
 """Who may hold a job back, as its annotation ``admission-gated-by`` names them. The rules are Kueue's of 0.19.2."""
 
+import copy
 import json
 
 import msgspec
 import pytest
+from support.owners import OWNER_OBJECTS
 from support.reviews import FLAVORS, QUEUE, RACK, REQUIRE, make_job, make_jobset, make_pod
 
 from crds.constants import Keys
+from crds.owner_templates import OWNERS
+from manifests import render
 from ungater.reconcile.said import held_by
-from webhook.admission_gates import bad_change, bad_gates
+from webhook.admission_gates import MAX_GATES, bad_change, bad_gates
+from webhook.handed_down import decide_owner
 from webhook.jobsets import mutate_jobset
 from webhook.memo import DecisionMemo
 from webhook.mutate import MutationRules, mutate_job, mutate_pod
@@ -17,8 +22,20 @@ from webhook.objects import ReviewedJob, ReviewedJobSet, ReviewedPod
 KEYS = Keys()
 BY = KEYS.gated_by
 RULES = MutationRules(KEYS, FLAVORS)
-MADE = {"Job": make_job, "JobSet": make_jobset}
-SHAPES = {"Job": (ReviewedJob, mutate_job), "JobSet": (ReviewedJobSet, mutate_jobset)}
+
+
+def make_lws(annotations, labels=None):
+    owner = copy.deepcopy(OWNER_OBJECTS["LeaderWorkerSet"])
+    owner["metadata"] |= {"annotations": annotations, "labels": labels or {}}
+    return owner
+
+
+MADE = {"Job": make_job, "JobSet": make_jobset, "LeaderWorkerSet": make_lws}
+SHAPES = {
+    "Job": (ReviewedJob, mutate_job),
+    "JobSet": (ReviewedJobSet, mutate_jobset),
+    "LeaderWorkerSet": (dict, decide_owner),
+}
 LONG = f"example.com/{'a' * 60}"
 
 
@@ -50,6 +67,8 @@ def decided(kind, now, before=None, **meta):
         ("a.b/c,", '"": expected names'),
         ("a.b/c,a.b/c", '"a.b/c" stands there twice'),
         (LONG, f'"{LONG[:63]}...": a name has at most 63 characters'),
+        (",".join(f"a.b/{n}" for n in range(64)), None),
+        (",".join(f"a.b/{n}" for n in range(65)), "65 names: expected no more than 64"),
     ],
 )
 def test_names_have_a_domain_and_stand_there_once(text, wrong):
@@ -99,6 +118,50 @@ def test_the_annotation_on_a_pod_template_is_told_to_have_no_effect():
     assert text == (
         f"spec.template.metadata.annotations[{BY}] has no effect: it is read from the Job itself (metadata.annotations)"
     )
+
+
+UNHELD = sorted({one.kind for one in OWNERS if not one.held})
+
+
+@pytest.mark.parametrize("kind", UNHELD)
+def test_owners_whose_pods_alone_wait_are_told_that_it_has_no_effect_on_them(kind):
+    def owner(text, **labels):
+        made = copy.deepcopy(OWNER_OBJECTS[kind])
+        made["metadata"] |= {"annotations": {} if text is None else {BY: text}, "labels": labels}
+        return made
+
+    for labels in ({}, {QUEUE: "team"}, {KEYS.priority_class: "low"}):
+        told = decide_owner(owner("a.b/c", **labels), RULES)
+        assert told.denied is None
+        assert told.warnings[0] == (
+            f"metadata.annotations[{BY}] has no effect on a {kind}: set it on what its pods are made of; each name is "
+            "then removed from the pods"
+        )
+        later = decide_owner(owner("a.b/c", **labels), RULES, "UPDATE", owner(None, **labels))
+        assert later.warnings[0] == told.warnings[0]
+        same = decide_owner(owner("a.b/c", **labels), RULES, "UPDATE", owner("a.b/c", **labels))
+        assert told.warnings[0] not in same.warnings, "said once"
+    assert len(UNHELD) + 1 == len({one.kind for one in OWNERS})
+
+
+def test_on_the_templates_of_a_leaderworkerset_it_is_told_to_have_no_effect():
+    owner = make_lws({}, {QUEUE: "team"})
+    at = owner["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    at["metadata"] = {"annotations": {BY: "a.b/c"}}
+    assert decide_owner(owner, RULES).warnings[-1] == (
+        f"spec.leaderWorkerTemplate.workerTemplate.metadata.annotations[{BY}] has no effect: it is read from the "
+        "LeaderWorkerSet itself (metadata.annotations)"
+    )
+
+
+def test_the_policy_for_pods_compares_as_many_names_as_the_webhook_takes():
+    (policy,) = [
+        one
+        for one in render.objects()
+        if one["kind"] == "ValidatingAdmissionPolicy" and one["metadata"]["name"] == "topogate-pods"
+    ]
+    (held,) = [one["expression"] for one in policy["spec"]["variables"] if one["name"] == "held"]
+    assert held.count(f".split(',', {MAX_GATES + 1})") == held.count("split") == 2
 
 
 def test_a_remembered_decision_differs_by_the_names():

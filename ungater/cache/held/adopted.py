@@ -9,7 +9,10 @@ Rules
   which no pod runs, and that has no room, is suspended, and waits.
 - Kueue labels the templates that it starts (0.13 and newer), and they lose that when their job is put back here. So a
   job without the label, and one that was admitted here once, is none of Kueue's: who resumes it by hand has it
-  suspended again.
+  suspended again. What is started here has the label too, so that Kueue could go on with it; such a job has no Workload
+  of Kueue's that is admitted, or has one because Kueue took it back.
+- While Kueue's Workloads cannot be read, a job that ran when the term began is left running. One that was started later
+  is none of Kueue's, which leaves the namespace out: so nobody has a job run uncounted by labelling its template.
 - Kueue admits a job before it resumes it, and two watches may tell of that in the other order: a job that is labelled
   and not admitted has a moment.
 - Owners that are known by their pods are not taken over. Their pods run on, and as long as they do, others wait.
@@ -18,6 +21,7 @@ Rules
 from typing import Final
 
 from crds.constants import KUEUE_POD_SET
+from crds.kueue.names import kueue_workload_name
 from engine.model import PODS, Amounts
 from engine.quantity import parse
 from kube.objects import Pod, condition, is_true
@@ -40,6 +44,8 @@ from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
 LATE: Final = 10.0  # seconds for which a job runs before it is known whether Kueue has admitted it
+PARTING: Final = 60.0  # seconds of a term in which Kueue may not have seen yet that the namespace is not its own
+UNREAD: Final = "Kueue's Workloads could not be read, so it is not known whether Kueue admitted it"
 
 
 class AdoptedAdmissions:
@@ -62,9 +68,14 @@ class AdoptedAdmissions:
         self._reservations = reservations
         self._quota = quota
         self._places = KueuePlaces(core)
+        self._began = core.clock()
+        self._ran: set[str] = set()  # by id, jobs that have been running since the term began
 
     def resume_adoption(self, entry: WorkloadEntry) -> None:
         """At a start: one that was taken over may have pods whose marks were not written yet."""
+        self._began = self._clock()
+        if not entry.job.suspended:
+            self._ran.add(entry.id)
         kueue = self._beside.find(entry.id) if entry.admission is not None and not entry.job.suspended else None
         if kueue is not None and _is_admitted(kueue) and all(map(_is_started, entry.job.pod_sets)):
             entry.take_over(_taken(kueue))
@@ -96,6 +107,12 @@ class AdoptedAdmissions:
         kueue = self._beside.find(entry.id)
         return kueue is not None and not kueue.spec.active
 
+    def name_in_kueue(self, entry: WorkloadEntry) -> str:
+        """The name of Kueue's Workload of a job; where there is none, the name that Kueue would give to it."""
+        if (kueue := self._beside.find(entry.id)) is not None:
+            return kueue.metadata.name
+        return kueue_workload_name(entry.job.kind, entry.job.api_version, entry.job.name, entry.job.uid)
+
     def _is_of_kueue(self, pod: Pod) -> bool:
         """Whether Kueue started a pod, and it may run."""
         started = KUEUE_POD_SET in (pod.metadata.labels or {})
@@ -104,6 +121,8 @@ class AdoptedAdmissions:
     def _adopt(self, entry: WorkloadEntry) -> str:
         """Take over what a job has; why it is left running instead, "" where it is not."""
         job = entry.job
+        if job.over or job.suspended:
+            self._ran.discard(entry.id)
         if job.over or job.suspended or not job.queue:
             return ""
         if not job.suspendable:
@@ -112,7 +131,8 @@ class AdoptedAdmissions:
         if not _may_be_taken_over(entry):
             return ""
         if not self._beside.is_known():
-            return "Kueue's Workloads could not be read, so it is not known whether Kueue admitted it"
+            may_be_kueues = entry.id in self._ran or self._clock() - self._began < PARTING
+            return UNREAD if may_be_kueues else ""
         kueue = self._beside.find(entry.id)
         if kueue is None:
             return entry.unadopted if entry.ran_by_kueue else ""

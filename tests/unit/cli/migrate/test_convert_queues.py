@@ -226,12 +226,19 @@ def test_a_local_queue_follows_its_cluster_queue():
     assert row.why == "ClusterQueue q is not among what was read: the queue is inactive until it exists"
 
 
-def test_a_field_that_our_api_lacks_is_told_and_not_in_what_is_made():
-    words = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
-    report = migrated(queue(flavorFungibility={**words, "preference": "PreemptionOverBorrowing"}))
+@pytest.mark.parametrize("preference", ["PreemptionOverBorrowing", "BorrowingOverPreemption"])
+def test_which_flavor_is_preferred_is_taken_over(preference):
+    words = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor", "preference": preference}
+    report = migrated(queue(flavorFungibility=words))
     assert made_of(report, "ClusterQueue", "q")["spec"]["flavorFungibility"] == words
-    assert outcome_of(report, "ClusterQueue", "q") == "changed"
-    assert "no such field" in rows_of(report)["spec.flavorFungibility.preference", "refused"]
+    assert outcome_of(report, "ClusterQueue", "q") == "taken"
+
+
+def test_a_preference_that_nobody_knows_is_refused():
+    report = migrated(queue(flavorFungibility={"preference": "Cheapest"}))
+    assert outcome_of(report, "ClusterQueue", "q") == "refused"
+    why = rows_of(report)["spec.flavorFungibility.preference", "refused"]
+    assert "PreemptionOverBorrowing" in why, why
 
 
 def test_weights_and_fair_use_of_local_queues_are_taken():

@@ -167,6 +167,25 @@ def test_after_a_restart_who_has_waited_long_borrows_nothing_of_who_need_not(bef
     assert list(queues.claims) == ["old"]
 
 
+@pytest.mark.parametrize("limit", [4, 64])
+def test_after_a_restart_the_first_of_a_queue_borrows_nothing_in_the_place_of_one_behind_it(limit):
+    """Who need not borrow gives its place to the first of its queue, which another queue may then evict again."""
+    reclaims = Preemption(reclaim=Reclaim.ANY)
+    queues = make_queues(
+        make_queue("a", 8, cohort="c", preemption=reclaims),
+        make_queue("b", 16, cohort="c", preemption=reclaims),
+        rules=RULES,
+    )
+    state = make_state(1, 2)
+    queues.submit(make_workload("old", "a", count=3, created=1.0), 200.0, 1.0)
+    queues.submit(make_workload("borrows", "a", count=2, priority=1, created=198.0), 200.0, 198.0)
+    queues.submit(make_workload("behind", "a", gpu=4, priority=1, created=199.0), 200.0, 199.0)
+    queues.submit(make_workload("owner", "b", count=2, created=199.0), 200.0, 199.0)
+    made = [cycle(state, queues, 200.0, limit) for _ in range(4)]
+    assert [key for each in made for key in keys(each)] == ["owner"]
+    assert not any(each.preempting for each in made)
+
+
 def claimed(state, queues, *, large, now=200.0):
     """``large`` waits behind one that runs on every node, and claims; the keys of those that run, by node."""
     submit(queues, *(make_workload(f"w{i}", created=float(i)) for i in range(state.tree("tas").size)))

@@ -1,5 +1,6 @@
 """An admitted workload that wants more pods makes room for them, under the rules of its queue."""
 
+import msgspec
 import pytest
 from support.queue_factories import (
     GPU,
@@ -14,6 +15,7 @@ from support.queue_factories import (
     submit,
 )
 
+from engine.cluster.assignment import Slice, with_slices
 from engine.model import Policy
 from engine.reasons import Reason
 from engine.reservation_key import ReservationKey
@@ -256,6 +258,24 @@ def test_a_restart_goes_on_where_the_growth_stood():
     assert "ns/here" in fresh.holders.evicting
     fresh.remove_workload(again, "ns/here")
     assert [one.counts for one in run(again, fresh, now=4.0).resized] == [{"main": 4}]
+
+
+def test_after_a_restart_what_it_got_beside_its_pods_of_the_same_host_is_charged():
+    state, queues = world(service(1, gpu=2), batch("here", 1, gpu=6), racks=1, hosts=1)
+    (plan,) = grow(state, queues, 2).preempting
+    more = queues.entries[ReservationKey.for_growth("ns/service")].workload
+    again, fresh = make_state(1, 1), make_queues(make_queue("q", 64, preemption=LOWER))
+    entry = queues.entries["ns/service"]
+    fresh.restore_workload(again, entry.workload, entry.grant, 3.0)
+    # A nomination is stored with its domains, and without the nodes in them.
+    (part,) = plan.grant.assignments
+    bare = with_slices(part, [Slice(piece.values, piece.count) for piece in part.slices])
+    hold_growth(again, fresh, more, msgspec.structs.replace(plan.grant, assignments=(bare,)), [], {}, stored=True)
+    submit(fresh, batch("late", 1, gpu=6))
+    made = run(again, fresh, now=4.0)
+    assert ([one.counts for one in made.resized], keys(made)) == ([{"main": 2}], []), "4 of 8 GPUs are left"
+    (piece,) = again.assignments("ns/service")["main"].slices
+    assert [count for _, count in piece.nodes] == [piece.count] == [2]
 
 
 def test_room_that_was_lost_meanwhile_is_looked_for_again():

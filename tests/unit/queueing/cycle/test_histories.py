@@ -86,6 +86,7 @@ class World:
             strict=dice.random() < 0.4,
             borrow_first=dice.random() < 0.5,
             preempt_first=dice.random() < 0.3,
+            preempt_before_borrow=dice.random() < 0.125,
             weight=dice.choice((0, 500, 1000, 1000)),
             preemption=Preemption(
                 within=dice.choice(list(Within)),

@@ -13,10 +13,13 @@ from support.queued_world import cluster_queue, queued, read
 from support.world import FLAVOR, Ticking, make_node, stored_workload
 
 from clock import SYSTEM
-from crds.constants import HOSTNAME_LABEL, KUEUE_POD_SET, SERVED
+from crds.admitted_quota import AdmittedQuota, encode
+from crds.constants import ADMITTED_QUOTA, HOSTNAME_LABEL, KUEUE_POD_SET, KUEUE_WORKLOAD, SERVED
+from crds.kueue.names import kueue_workload_name
 from engine.reasons import Reason
 from kube.objects import Condition, FlavorTopology, Namespace, ObjectMeta, ResourceFlavor
 from queueing import model
+from ungater.executor.start_stop import StartStop
 from ungater.guard import Guard
 from ungater.jobs.job import owner_of
 from ungater.jobs.pod_template import restore
@@ -319,6 +322,33 @@ def test_where_kueues_workloads_cannot_be_read_nothing_ends_its_jobs(world):
     assert "could not be read" in left(world, job)
 
 
+def test_where_they_cannot_be_read_who_starts_a_job_later_has_it_suspended(world):
+    """Kueue leaves the namespace out, so it has not started the job, whatever label its template has."""
+    ran, later, resumed = (started_job(name) for name in ("ran", "later", "resumed"))
+    run_by_kueue(world, ran, ["r2-h1", "r2-h2"])
+    run_by_kueue(world, resumed, [])
+    world.known = False
+    clock = Ticking()
+    world.memory = memory = world.restarted(clock=clock)
+    clock.at += 59.0
+    world.put("job", later)
+    for job in (ran, later):
+        stored(memory, job)
+        assert not ends_pods(looked(memory, job)), "Kueue may have started it before it saw the label"
+    paused = msgspec.structs.replace(resumed, spec=msgspec.structs.replace(resumed.spec, suspend=True))
+    world.put("job", paused)
+    stored(memory, resumed)
+    looked(memory, resumed)
+    world.put("job", resumed)
+    clock.at += 3600.0
+    for job, ends in ((ran, False), (later, True), (resumed, True)):
+        stored(memory, job)
+        assert any(isinstance(one, i.Suspend) for one in looked(memory, job)) is ends, job.metadata.name
+    world.known = True
+    memory.count_pods(memory.entries[id_of(ran)], 9e9)
+    assert held(memory, ran) == {"r2-h1": 1, "r2-h2": 1}
+
+
 def test_one_that_is_left_running_stays_so_when_kueues_workload_goes(world):
     job = started_job()
     run_by_kueue(world, job, ["r2-h1", "r2-h2"], queue="theirs")
@@ -460,6 +490,78 @@ def test_pods_where_kueue_serves_are_nobodys_victims():
         pass
     assert not memory.queues.holders.outside
     assert KUEUE_POD_SET in KEYS.read
+
+
+# --- what is started here ----------------------------------------------------------------------------------------
+
+
+def waiting_in_kueue(world, job):
+    """Kueue's Workload of a job that was not admitted before its queue moved."""
+    world.kueue[id_of(job)] = kueue_workload(job, {}, count=1, conditions={})
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_what_is_started_here_names_the_workload_by_which_kueue_can_take_it_back(world, waited):
+    """One that is there may have another name than Kueue gives today (gate ShortWorkloadNames)."""
+    job = queued(world, "train")
+    if waited:
+        waiting_in_kueue(world, job)
+    name = world.memory.adopted.name_in_kueue(world.memory.entries[id_of(job)])
+    derived = kueue_workload_name("Job", "batch/v1", "train", job.metadata.uid)
+    assert name == ("job-train-00000" if waited else derived)
+
+
+async def test_the_start_of_a_job_says_it(world):
+    job = queued(world, "train")
+    world.admit(job)
+    sent = []
+
+    class Client:
+        async def patch(self, *_args, body, **_options):
+            sent.append(body)
+            return job
+
+    jobs = StartStop(Client(), world.memory, None, flavors={}, keys=KEYS, recorder=None)
+    await jobs.start_job(world.memory.entries[id_of(job)])
+    name = kueue_workload_name("Job", "batch/v1", "train", job.metadata.uid)
+    (body,) = sent
+    assert body["spec"]["template"]["metadata"]["labels"] == {KUEUE_POD_SET: "main"}
+    assert body["spec"]["template"]["metadata"]["annotations"][KUEUE_WORKLOAD] == name
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_job_that_was_started_here_is_held_as_one_of_ours_though_it_has_kueues_label(world, waited):
+    job = make_job("train", parallelism=2, labels={KEYS.queue_name: "team"}, pod_labels={KUEUE_POD_SET: "main"})
+    world.put("job", job)
+    world.admit(job)
+    before = held(world.memory, job)
+    if waited:
+        waiting_in_kueue(world, job)
+    memory = world.restarted()
+    entry = memory.entries[id_of(job)]
+    actions = looked(memory, job)
+    assert held(memory, job) == before
+    assert (entry.taken, entry.unadopted, entry.adopting) == (None, "", frozenset())
+    assert not ends_pods(actions)
+
+
+def test_its_workload_is_deleted_meanwhile_and_what_its_pods_have_is_held_again(world):
+    """Its pods have our marks, whatever Kueue's Workload says."""
+    job = make_job("train", parallelism=2, labels={KEYS.queue_name: "team"}, pod_labels={KUEUE_POD_SET: "main"})
+    world.put("job", job)
+    waiting_in_kueue(world, job)
+    quota = encode(AdmittedQuota("cq", {"cpu": "gpu"}))
+    for number, host in enumerate(("r2-h1", "r2-h2")):
+        pod = kueue_pod(job, f"train-{number}", host, phase="Running")
+        marks = {KEYS.workload: owner_of(job, KEYS).workload, KEYS.pod_set: "main", ADMITTED_QUOTA: quota}
+        meta = msgspec.structs.replace(pod.metadata, annotations=marks)
+        selector = {FLAVOR.spec.topology.levels[0]: "b", FLAVOR.spec.topology.levels[1]: "r2", HOSTNAME_LABEL: host}
+        spec = msgspec.structs.replace(pod.spec, node_selector=selector)
+        world.put("pod", msgspec.structs.replace(pod, metadata=meta, spec=spec))
+    memory = world.restarted()
+    assert held(memory, job) == {"r2-h1": 1, "r2-h2": 1}
+    assert memory.entries[id_of(job)].taken is None
+    assert not ends_pods(looked(memory, job))
 
 
 # --- the templates that are stored ------------------------------------------------------------------------------------

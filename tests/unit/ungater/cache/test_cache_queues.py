@@ -591,3 +591,35 @@ def test_whoever_waits_for_its_checks_is_looked_at_once_its_queue_is_stopped(wor
     world.asked.clear()
     world.put(kind, stopped)
     assert world.asked == [], "told twice"
+
+
+def test_whoever_waits_in_another_queue_is_not_looked_at_when_one_is_stopped(world):
+    """A tenant may stop its LocalQueue and open it in a loop."""
+    beside = {"metadata": {"namespace": "ns", "name": "beside"}, "spec": {"clusterQueue": "cq"}}
+    world.put("local_queue", read(beside, WireLocalQueue))
+    ours = queued(world, "ours", pods=1)
+    theirs = make_job("theirs", parallelism=1, labels={KEYS.queue_name: "beside"}, suspend=True)
+    world.put("job", theirs)
+    for job in (ours, theirs):
+        world.admit(job)
+        entry = entry_of(world, job)
+        entry.observe(msgspec.structs.replace(entry.observed, conditions=()))
+
+    def asked(kind, queue):
+        world.asked.clear()
+        world.put(kind, queue)
+        return world.asked
+
+    def local(name, **spec):
+        body = {"metadata": {"namespace": "ns", "name": name}, "spec": {"clusterQueue": "cq", **spec}}
+        return read(body, WireLocalQueue)
+
+    for name, job in (("team", ours), ("beside", theirs)):
+        assert asked("local_queue", local(name, stopPolicy="Hold")) == [id_of(job)]
+        assert asked("local_queue", local(name)) == []
+    assert asked("cluster_queue", cluster_queue(4, stopPolicy="Hold")) == [id_of(ours), id_of(theirs)]
+    other = cluster_queue(4)
+    other = msgspec.structs.replace(other, metadata=msgspec.structs.replace(other.metadata, name="other"))
+    assert asked("cluster_queue", other) == []
+    stopped = msgspec.structs.replace(cluster_queue(4, stopPolicy="Hold"), metadata=other.metadata)
+    assert asked("cluster_queue", stopped) == []

@@ -10,7 +10,7 @@ from support.owned import KEYS, context, make_job, make_known, make_record
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from clock import SYSTEM, Clock
-from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
+from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE, KUEUE_POD_SET, KUEUE_WORKLOAD
 from crds.request import RequestError
 from engine.model import Policy
 from engine.reasons import Reason
@@ -605,6 +605,18 @@ def patched(spec, body):
             if one["op"] != "remove":
                 found[name] = one["value"]
     return found
+
+
+def test_beside_kueue_each_template_says_which_pod_set_it_is():
+    """Kueue's pod sets of a JobSet have the names of its replicated jobs (0.19.2, jobset_controller.go)."""
+    owner = owner_of(suspend=True)
+    parts = tuple(PodSetAssignment(one.name, one.count, {"cpu": "a"}, {}, None) for one in owner.pod_sets)
+    body = pod_template.start(owner, Admission("cq", parts), {}, KEYS, kueue="jobset-js-0a1b2")
+    set_to = {one["path"]: one["value"] for one in body if one["op"] == "add"}
+    for at, name in enumerate(("leader", "workers")):
+        meta = f"/spec/replicatedJobs/{at}/template/spec/template/metadata"
+        assert set_to[f"{meta}/labels"] == {KUEUE_POD_SET: name}
+        assert set_to[f"{meta}/annotations/{KUEUE_WORKLOAD.replace('/', '~1')}"] == "jobset-js-0a1b2"
 
 
 @pytest.mark.parametrize("gated", [True, False])

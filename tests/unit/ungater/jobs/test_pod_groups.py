@@ -827,6 +827,19 @@ def test_the_first_pod_of_a_group_waits_a_moment_for_those_that_may_differ(world
     assert world.waits[-1][1] == 0.0, "all are there"
 
 
+def test_a_group_that_waits_is_what_its_pods_say_now_as_after_a_restart(world):
+    for pod in TWO_SHAPES:
+        world.put("pod", pod)
+    (record,) = world.memory.entries.values()
+    assert world.memory.pod_groups.regroup(record)
+    assert sizes(record.job) == [1, 2]
+    world.drop("pod", TWO_SHAPES[0])
+    assert world.memory.pod_groups.regroup(record)
+    (again,) = world.restarted().entries.values()
+    assert [(one.name, one.full) for one in record.job.pod_sets] == [("main", 3)]
+    assert record.job.pod_sets == again.job.pod_sets
+
+
 def test_the_workers_of_a_leader_worker_set_may_have_slices_in_the_domain_that_they_share_with_their_leader():
     # Kueue from 0.20 on (PR 15111); 0.19.2 refuses a group together with slices.
     def template(**more):

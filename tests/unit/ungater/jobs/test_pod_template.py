@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from support.owned import KEYS, make_admission, make_owner, make_record, slot_map
 
-from crds.constants import GPU_LINK
+from crds.constants import GPU_LINK, KUEUE_POD_SET, KUEUE_WORKLOAD
 from crds.request import parse_request
 from kube.objects import ResourceFlavor, Toleration
 from kube.workloads import PodSetUpdate
@@ -126,6 +126,41 @@ def test_what_was_added_is_taken_away_again_and_nothing_else():
     again = merged({**after, "schedulingGates": gates}, back["spec"]["template"]["spec"])
     assert again == {key: value for key, value in spec.items() if value}, "an empty list of gates is none"
     assert pod_template.restore(owner, [{"name": "main", "count": 4, "template": {"spec": spec}}]) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "more"),
+    [
+        ({}, {KEYS.unconstrained: "true"}),
+        ({KEYS.required[1]: "rack"}, {}),
+        ({KEYS.unconstrained: "true"}, {}),
+        ({KEYS.preferred[0]: "rack"}, {}),
+    ],
+)
+def test_beside_kueue_a_template_gets_what_kueue_adds_and_loses_it_when_its_job_is_put_back(request_, more):
+    """0.19.2: getPodSetsInfoFromStatus in pkg/controller/jobframework/reconciler.go, FromAssignment in pkg/podset."""
+    owner = make_owner(suspend=True, request=request_)
+    template = json.loads(owner.pod_sets[0].raw)
+    body = pod_template.start(owner, make_admission(SLOTS, queue="q"), {}, KEYS, kueue="job-train-0a1b2")
+    added = body["spec"]["template"]["metadata"]
+    assert added == {"labels": {KUEUE_POD_SET: "main"}, "annotations": {KUEUE_WORKLOAD: "job-train-0a1b2", **more}}
+    running = merged(template, body["spec"]["template"])
+    pod_set = replace(owner.pod_sets[0], raw=json.dumps(running).encode())
+    stored = [{"name": "main", "count": 4, "template": template}]
+    back = pod_template.restore(replace(owner, pod_sets=(pod_set,)), stored)
+    again = merged(running, back["spec"]["template"])
+    assert {name: one for name, one in again["metadata"].items() if one} == {
+        name: one for name, one in template["metadata"].items() if one
+    }
+
+
+def test_beside_kueue_pods_without_slots_get_no_request():
+    """Kueue has no topology for them, and no gate."""
+    owner = make_owner(suspend=True, gated=False, request={})
+    admission = make_admission(None, queue="q", count=4)
+    body = pod_template.start(owner, admission, flavor(), KEYS, kueue="job-train-0a1b2")
+    assert body["spec"]["template"]["metadata"]["annotations"] == {KUEUE_WORKLOAD: "job-train-0a1b2"}
+    assert "schedulingGates" not in body["spec"]["template"]["spec"]
 
 
 def test_a_job_that_ran_with_fewer_pods_asks_for_all_again():
