@@ -132,8 +132,8 @@ class KueueRemoval:
             title = f"{wanted['kind']} {namespace}{'/' * bool(namespace)}{meta['name']}"
             if stored is None:
                 yield f"{title} has no counterpart here: `topogate migrate kueue --apply` and `--move` make it"
-            elif wanted["kind"] == CLUSTER_QUEUE and stop_policy(wanted["spec"]) != stop_policy(stored["spec"]):
-                yield f"{title} is stopped otherwise than in Kueue: run `topogate migrate kueue --move {meta['name']}`"
+            elif wanted["kind"] == CLUSTER_QUEUE and is_under_way(wanted["spec"], stored["spec"]):
+                yield f"the move of {title} is not through: run `topogate migrate kueue --move {meta['name']}`"
 
     async def list_removed(self, kinds: Mapping[str, Resource]) -> AsyncIterator[RemovedObject]:
         """All of it, in the order in which it is deleted."""
@@ -213,6 +213,11 @@ async def delete_object(client: Client, one: RemovedObject) -> None:
         await client.delete(one.resource, one.name, one.namespace or None, propagation="Background")
     except NotFound:
         return
+
+
+def is_under_way(wanted: Json, stored: Json) -> bool:
+    """Whether our queue is on hold, or outside of its cohort, as during a move."""
+    return stop_policy(wanted) != stop_policy(stored) or wanted.get("cohortName") != stored.get("cohortName")
 
 
 def find_unmoved(sight: MoveSight, workloads: Iterable[KueueWorkload]) -> Iterator[str]:

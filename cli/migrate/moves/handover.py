@@ -9,6 +9,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.moves import adoption, kueue_spec, quiet
 from cli.migrate.moves.backup import QueueBackup, write_backups
 from cli.migrate.moves.our_objects import StepObjects, require_taken
-from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase
+from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase, note_turn
 from cli.migrate.moves.preflight import find_missing_here, find_missing_there
 from cli.migrate.moves.sight import MoveSight, look_around, look_at_jobs, look_at_ours, used_amounts
 from cli.migrate.moves.steps import MoveStep, choose_step, find_notes
@@ -67,9 +68,10 @@ class Handover:
         if not step.queues:
             raise Failure("Kueue has no ClusterQueue, so there is nothing to move")
         await self.check_step(sight, step)
-        done = MoveFacts()
+        done, turns = MoveFacts(), dict[StrEnum, int]()
         # Looked at again after each phase: others write to these objects too, and a run may have ended anywhere.
         while (phase := next_phase(self._facts(sight, step, done))) is not MovePhase.DONE:
+            note_turn(turns, phase)
             done = await self._go_through(phase, sight, step, done)
             sight = await self._look()
         self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Topogate")

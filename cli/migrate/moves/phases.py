@@ -2,8 +2,13 @@
 
 from collections.abc import Collection
 from enum import StrEnum
+from typing import Final
 
 import msgspec
+
+from cli.output import Failure
+
+MOST_TURNS: Final = 20
 
 
 class MovePhase(StrEnum):
@@ -74,6 +79,17 @@ class BackFacts(msgspec.Struct, frozen=True):
     handed: bool = False
     woken: bool = False
     removed: bool = False
+
+
+def note_turn(turns: dict[StrEnum, int], phase: StrEnum) -> None:
+    """Count how often a phase was begun. Raises Failure where it does not last, since somebody else undoes it."""
+    turns[phase] = turns.get(phase, 0) + 1
+    # A conflict repeats a phase a few times; an installer that puts its own objects back does so for ever.
+    if turns[phase] > MOST_TURNS:
+        raise Failure(
+            f'what the phase "{phase.value}" writes is undone each time: have what installs these objects (Argo CD, '
+            "Flux, a script) leave them alone, and run the command again"
+        )
 
 
 def next_back_phase(facts: BackFacts) -> BackPhase:

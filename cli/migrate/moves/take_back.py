@@ -14,6 +14,7 @@ Rules
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from enum import StrEnum
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from cli.migrate.moves.kueue_workloads import (
     places_of,
     says_the_same,
 )
-from cli.migrate.moves.phases import BackFacts, BackPhase, next_back_phase
+from cli.migrate.moves.phases import BackFacts, BackPhase, next_back_phase, note_turn
 from cli.migrate.moves.preflight import find_missing_there
 from cli.migrate.moves.sight import MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
 from cli.migrate.moves.steps import MoveStep, choose_step, flavors_of, root_of, tree_of
@@ -82,9 +83,10 @@ class TakeBack:
             raise Failure(
                 "nothing was moved back: Kueue does not run, so nobody would serve its queues: start it first"
             )
-        done = BackFacts()
+        done, turns = BackFacts(), dict[StrEnum, int]()
         # As for the way here: looked at again after each phase.
         while (phase := next_back_phase(self._facts(sight, step, done))) is not BackPhase.DONE:
+            note_turn(turns, phase)
             done = await self._go_through(phase, sight, step, done)
             sight = await self._look()
         self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Kueue again")

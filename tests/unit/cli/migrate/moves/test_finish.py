@@ -10,6 +10,7 @@ from cli.migrate.moves.finish import (
     describe_removed,
     find_stuck,
     find_unmoved,
+    is_under_way,
     is_webhook_of_kueue,
     sort_kinds,
 )
@@ -102,3 +103,11 @@ def test_what_is_deleted_is_shown_by_kind_and_name():
     assert lines[0].endswith("k4.kueue.x-k8s.io, k5.kueue.x-k8s.io and 2 more")
     assert lines[0].startswith("to be deleted: 8 CustomResourceDefinition: k0.kueue.x-k8s.io, ")
     assert lines[1] == "to be deleted: 1 Deployment: kueue-system/kueue-controller-manager"
+
+
+def test_a_queue_on_hold_or_outside_of_its_cohort_is_on_its_way():
+    wanted = {"cohortName": "all"}
+    assert not is_under_way(wanted, {"cohortName": "all", "stopPolicy": "None"})
+    assert is_under_way(wanted, {"cohortName": "all", "stopPolicy": "Hold"})
+    assert is_under_way(wanted, {"stopPolicy": "None"})
+    assert not is_under_way({"stopPolicy": "Hold"}, {"stopPolicy": "Hold"})

@@ -1,8 +1,10 @@
 """What a move does next, from what is there."""
 
+import pytest
 from msgspec.structs import replace
 
-from cli.migrate.moves.phases import BackFacts, BackPhase, MoveFacts, MovePhase, next_back_phase, next_phase
+from cli.migrate.moves.phases import BackFacts, BackPhase, MoveFacts, MovePhase, next_back_phase, next_phase, note_turn
+from cli.output import Failure
 
 START = MoveFacts(unsaved=["q"], unheld=["q"], joined=["q"], unserved=["x"])
 _DONE = {
@@ -94,3 +96,12 @@ def test_wherever_it_ends_kueue_has_the_workloads_before_the_label_goes_and_goes
         assert BackPhase.HAND_BACK in way[: way.index(BackPhase.UNSERVE)]
         assert BackPhase.WAKE in way[: way.index(BackPhase.RELEASE)]
         assert way.index(BackPhase.UNSERVE) < way.index(BackPhase.WAKE)
+
+
+def test_a_phase_that_somebody_undoes_each_time_is_told_and_not_repeated_for_ever():
+    turns = {}
+    for _ in range(20):
+        note_turn(turns, MovePhase.HOLD)
+    note_turn(turns, MovePhase.SERVE)
+    with pytest.raises(Failure, match='what the phase "hold" writes is undone each time'):
+        note_turn(turns, MovePhase.HOLD)
