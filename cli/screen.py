@@ -1,11 +1,12 @@
 """Text of a tenant on a screen: it moves no cursor, changes no window, and hides nothing that stands beside it."""
 
 import re
-from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

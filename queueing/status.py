@@ -26,7 +26,7 @@ from queueing.messages import in_circle, missing_parent
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, quotas_of, serves
 from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.entry import HOLDING, Phase
-from queueing.queues.fair_use import FairUse
+from queueing.queues.over_time.fair_use import FairUse
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Quotas
 

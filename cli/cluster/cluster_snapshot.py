@@ -14,8 +14,8 @@ from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.connected import connected
 from cli.output import Failure, progress
-from cli.screen import in_one_line
 from cli.reaching import CONNECTIONS, INSPECT, MayNotLook
+from cli.screen import in_one_line
 from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings

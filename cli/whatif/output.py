@@ -11,7 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import OutputFormat, emit, escape_control, stderr, stdout
+from cli.output import OutputFormat, emit, stderr, stdout
+from cli.screen import escape_control
 from cli.whatif.cases import CaseError, opened, read_lines
 from clock import SYSTEM, Clock
 

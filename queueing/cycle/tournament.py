@@ -6,9 +6,9 @@ share with it; then rounds, priority and time, and names where even these are eq
 their order is that of a map). An order by the shares from the root down would be another one: who loses inside has no
 say outside, however little it asks for.
 
-A cohort that goes by use over time (`queueing.queues.cohort_use`) compares what its children used by then in place of
-their present shares. Without fair sharing the other cohorts of such a tree compare no shares, and in all of it comes
-first who finds what it borrows further down.
+A cohort that goes by use over time (`queueing.queues.over_time.cohort_use`) compares what its children used by then in
+place of their present shares. Without fair sharing the other cohorts of such a tree compare no shares, and in all of it
+comes first who finds what it borrows further down.
 """
 
 import heapq

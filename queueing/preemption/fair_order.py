@@ -4,10 +4,10 @@ Rules, as in Kueue 0.19.2 (pkg/scheduler/preemption/fairsharing)
 - Compared are the two nodes below the lowest cohort above both: the share of the preemptor's with its request has to be
   below what the victim's has now (LessThanInitialShare), or not above what it has without the victim
   (LessThanOrEqualToFinalShare).
-- Where that cohort goes by use over time (`queueing.queues.cohort_use`), the preemptor's side may not have used more
-  than the victim's besides, and in each such cohort the child that used most is the one with the largest share. That
-  takes rights away and gives none, so whoever has another one evicted may not lose its place to it in turn as their
-  shares cross: present shares allow one of both directions at most.
+- Where that cohort goes by use over time (`queueing.queues.over_time.cohort_use`), the preemptor's side may not have
+  used more than the victim's besides, and in each such cohort the child that used most is the one with the largest
+  share. That takes rights away and gives none, so whoever has another one evicted may not lose its place to it in turn
+  as their shares cross: present shares allow one of both directions at most.
 - Where quota alone lacks in a tree of several levels, the next victim is looked for from the root down, always in the
   child with the largest share that has somebody left; of equal ones in a cohort before a queue. Those who may go by the
   second comparison come before all who may go by the first alone; of these one a queue.

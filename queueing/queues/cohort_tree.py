@@ -26,7 +26,8 @@ class TreeNode(msgspec.Struct, eq=False):
     ``path``: its parent, that one's, and so on; ``limited``: of these and itself the ones with limits, from the root
     down, without the root. ``gone``: how much less of ``usage`` there was without those that are leaving. ``cycle``:
     the cohorts that are each other's parents, where it is one of them. ``by_use``: its children are compared by what
-    they used over time (`queueing.queues.cohort_use`); ``scoped``: of a root, whether those of any cohort below are.
+    they used over time (`queueing.queues.over_time.cohort_use`); ``scoped``: of a root, whether those of any cohort
+    below are.
     """
 
     name: str

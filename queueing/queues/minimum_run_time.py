@@ -83,7 +83,7 @@ class RunTimes:
         self._version = -1
         self._any = False
 
-    def pass_time(self, now: float) -> None:
+    def advance_to(self, now: float) -> None:
         """It is so late."""
         self.now = now
 

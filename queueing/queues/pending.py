@@ -6,9 +6,9 @@ Rules
   ever looked at, and the group as a whole is parked until an event that could help it.
 - BestEffortFIFO: the first of the groups that are not parked is next. StrictFIFO: the very first one is next, and while
   it is parked nobody is; one that cannot be admitted whatever ends (``aside``) holds up nobody.
-- In a line by use (`queueing.queues.fair_use`) the LocalQueue with the lowest score comes first, and within it the
-  order above. A group is of one LocalQueue then. One that has waited for `Rules.hold` is *late*: it comes before all
-  that are not, whatever they used, and late ones go by the order above.
+- In a line by use (`queueing.queues.over_time.fair_use`) the LocalQueue with the lowest score comes first, and within
+  it the order above. A group is of one LocalQueue then. One that has waited for `Rules.hold` is *late*: it comes before
+  all that are not, whatever they used, and late ones go by the order above.
 - Beside that the groups of all lines take turns (`queueing.queues.rotation`): those of one namespace, and those of one
   line that is StrictFIFO or by use.
 """
@@ -22,8 +22,8 @@ import msgspec
 
 from engine.results import Refusal
 from queueing.model import Order
-from queueing.queues.fair_use import FairUse
 from queueing.queues.flavor_assigner import FlavorAssignments
+from queueing.queues.over_time.fair_use import FairUse
 from queueing.queues.rotation import Rotation, of_namespace
 
 GroupKey = tuple[int, bytes, str]  # (priority, shape, the LocalQueue in a line by use, else "")

@@ -14,7 +14,7 @@ from engine.reservation_key import HolderKey
 from queueing.model import ClusterQueue, Quantities, Rules
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import AssumedAdmission, Entry, Phase
-from queueing.queues.fair_use import FairUse
+from queueing.queues.over_time.fair_use import FairUse
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.rotation import Rotation, of_namespace
 

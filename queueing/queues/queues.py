@@ -35,12 +35,12 @@ from queueing.queues.config import QueueConfig
 from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
 from queueing.queues.eviction_order import EvictionOrder
 from queueing.queues.eviction_units import Path, slice_level
-from queueing.queues.fair_use import FairUse
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
 from queueing.queues.leaving import Leaving
 from queueing.queues.minimum_run_time import RunTimes
+from queueing.queues.over_time.fair_use import FairUse
 from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass, Place
 from queueing.queues.pending_workloads import RING_OPENED, PendingWorkloads
@@ -251,7 +251,7 @@ class Queues:
     def pass_time(self, now: float) -> None:
         """It is so late, for use over time and run times: said before anything is granted or released."""
         self.use.advance_to(now)
-        self.run_times.pass_time(now)
+        self.run_times.advance_to(now)
         self.quotas.pass_time(now)
 
     def wake_due(self, now: float) -> None:

@@ -15,7 +15,7 @@ Rules
 - A holder that is *leaving* (a victim whose pods are not gone yet) still counts in full, so that nobody but the
   preemptor takes its room. A *nominated* preemptor counts too: until its victims are gone, both do.
 - What the children of a cohort used over time counts instead of their present shares where it says so
-  (`queueing.queues.cohort_use`).
+  (`queueing.queues.over_time.cohort_use`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,8 +38,8 @@ from queueing.model import (
     quotas_of,
 )
 from queueing.queues.cohort_tree import CohortTree, TreeNode, set_amount, sides_of
-from queueing.queues.cohort_use import FairCohortUse
 from queueing.queues.held import Held, summed
+from queueing.queues.over_time.cohort_use import FairCohortUse
 
 _NONE: Final = Quota(nominal=0)
 _UNKNOWN: Final = TreeNode("", is_queue=True)  # of a queue that nobody made and nothing is charged to

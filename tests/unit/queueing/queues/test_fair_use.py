@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from queueing.model import UseRules
-from queueing.queues.fair_use import FairUse
+from queueing.queues.over_time.fair_use import FairUse
 
 GPUS = {("h100", "nvidia.com/gpu"): 8}
 EXACT = UseRules(half_life=600.0)

@@ -2,8 +2,8 @@
 
 Rules
 - Counted is what a queue or cohort uses *beyond* its own quota (`queueing.queues.cohort_tree.beyond_own`): its own is
-  nobody else's to have. It decays as with LocalQueues (`queueing.queues.fair_use`), and always exactly: what is held
-  changes at certain moments and is constant in between.
+  nobody else's to have. It decays as with LocalQueues (`queueing.queues.over_time.fair_use`), and always exactly: what
+  is held changes at certain moments and is constant in between.
 - The share is that of fair sharing, of what will have been used beyond ``AHEAD`` from now if all stays as it is: the
   largest part of what the parent may use, divided by the weight. So an admission counts at once, bytes drown nothing,
   and with a short half-life it is the present share. Who would borrow nothing has none.
@@ -19,7 +19,7 @@ import msgspec
 
 from queueing.model import NO_SHARE, Quantities, Share, UseRules
 from queueing.queues.cohort_tree import CohortTree, TreeNode, beyond_own
-from queueing.queues.fair_use import AHEAD, LEAST
+from queueing.queues.over_time.fair_use import AHEAD, LEAST
 
 PAUSE: Final = 60.0  # seconds
 NEXT_TO_NOTHING: Final = 1e-6  # of an amount: decay alone never ends
