@@ -45,6 +45,7 @@ from kube.resources import (
     Resource,
     resource_of,
 )
+from kube.workloads import WorkloadObject
 from ungater.model.kueue_objects import FINISHED, GROUP, KueueWorkload
 from ungater.model.pod_slots import finished
 
@@ -100,14 +101,7 @@ class KueueRemoval:
         namespaces = sorted({one.namespace for one in sight.view.local_queues} & sight.labels.keys())
         seen = await look_at_jobs(client, sight, namespaces)
         ours = await look_at_ours(client, namespaces)
-        # By Kueue's admissions, and by what our Workloads say: either may lack what the other has.
-        view = adoption.judge_adoption(quiet.running_jobs(seen.workloads, seen.jobs), ours)
-        refused = {**dict.fromkeys(view.unanswered, "no controller has looked at it"), **view.refused}
-        refused |= dict(adoption.list_left_running(ours))
-        problems += (
-            f"{title} runs by Kueue's admission, and was not taken over: {why}; wait until it has ended, or mend that"
-            for title, why in sorted(refused.items())
-        )
+        problems += find_untaken(quiet.running_jobs(seen.workloads, seen.jobs), ours)
         problems += find_stuck(await client.list(PODS, type=Pod), sight.labels)
         if problems:
             raise say_stopped("nothing was deleted", problems)
@@ -230,6 +224,16 @@ def find_unmoved(sight: MoveSight, workloads: Iterable[KueueWorkload]) -> Iterat
     for name in sight.unserved_of(sorted({one.metadata.namespace for one in alive})):
         titles = [f"Workload {one.metadata.name}" for one in alive if one.metadata.namespace == name]
         yield f"namespace {name} is Kueue's, and has {some(titles, 2)}: wait until the jobs have ended, or delete them"
+
+
+def find_untaken(running: Mapping[str, str], ours: Mapping[str, WorkloadObject]) -> Iterator[str]:
+    """What Kueue started and is not taken over; ``running``: titles by uid of jobs that run by Kueue's admission."""
+    # By Kueue's admissions, and by what our Workloads say: either may lack what the other has.
+    view = adoption.judge_adoption(running, ours)
+    refused = {**dict.fromkeys(view.unanswered, "no controller has looked at it"), **view.refused}
+    refused |= dict(adoption.list_left_running(ours))
+    for title, why in sorted(refused.items()):
+        yield f"{title} runs by Kueue's admission, and was not taken over: {why}; wait until it has ended, or mend that"
 
 
 def find_stuck(pods: Iterable[Pod], labels: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

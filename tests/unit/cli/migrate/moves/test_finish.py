@@ -10,6 +10,7 @@ from cli.migrate.moves.finish import (
     describe_removed,
     find_stuck,
     find_unmoved,
+    find_untaken,
     is_under_way,
     is_webhook_of_kueue,
     sort_kinds,
@@ -18,6 +19,7 @@ from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.source_objects import KueueObjectsRead
 from kube.objects import Pod
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS
+from kube.workloads import WorkloadObject
 from ungater.model.kueue_objects import KueueWorkload
 
 SERVED = {"topogate.dev/served": "true"}
@@ -111,3 +113,21 @@ def test_a_queue_on_hold_or_outside_of_its_cohort_is_on_its_way():
     assert is_under_way(wanted, {"cohortName": "all", "stopPolicy": "Hold"})
     assert is_under_way(wanted, {"stopPolicy": "None"})
     assert not is_under_way({"stopPolicy": "Hold"}, {"stopPolicy": "Hold"})
+
+
+def ours(kind, status, reason, message="", *, owner="Deployment"):
+    reference = {"apiVersion": "x/v1", "kind": owner, "name": "train", "uid": "u", "controller": True}
+    said = [{"type": kind, "status": status, "reason": reason, "message": message}]
+    meta = {"name": "w", "namespace": "team", "ownerReferences": [reference]}
+    return msgspec.convert({"metadata": meta, "status": {"conditions": said}}, WorkloadObject)
+
+
+def test_what_was_not_taken_over_keeps_kueue_whatever_its_owner_is():
+    refused = ours("QuotaReserved", "False", "NotAdopted", "pods of Deployment are not taken over")
+    (text,) = find_untaken({}, {"u": refused})
+    assert text.startswith(
+        "Deployment team/train runs by Kueue's admission, and was not taken over: pods of Deployment"
+    )
+    (text,) = find_untaken({"u": "Job team/train"}, {})
+    assert text.startswith("Job team/train runs by Kueue's admission, and was not taken over: no controller has")
+    assert [*find_untaken({"u": "Job team/train"}, {"u": ours("Admitted", "True", "Adopted", owner="Job")})] == []
