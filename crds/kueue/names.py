@@ -12,6 +12,7 @@ def kueue_workload_name(kind: str, api_version: str, name: str, uid: str, extra:
 
     ``extra``: tells it from other Workloads of the job. Kueue takes any name: it finds them by their controlling owner.
     """
+    # Kueue leaves the version out, so that a job keeps its name when its API moves on.
     group = api_version.rpartition("/")[0]
     apart = "\n".join(filter(None, (f"{kind}\n{group}\n{name}\n{uid}", extra)))
     digest = hashlib.sha1(apart.encode(), usedforsecurity=False).hexdigest()

@@ -164,6 +164,7 @@ def start(
         part, change = admission.pod_set_named(one.name), dict[str, Any]()
         if part is not None and part.count:
             more = added(owner, part, flavors, keys, updates)
+            # Now or never: no template changes while its job runs.
             if kueue:
                 _add_for_kueue(more, one, part, keys, kueue)
             change = _changes(owner, part, more, of_flavors(part, flavors), keys)
@@ -187,6 +188,7 @@ def start(
 
 def _add_for_kueue(more: Added, pod_set: PodSetView, part: PodSetAssignment, keys: Keys, kueue: str) -> None:
     more.labels[KUEUE_POD_SET], more.annotations[KUEUE_WORKLOAD] = part.name, kueue
+    # Kueue looks at no pod without a request (0.19.2, pkg/util/tas, IsTAS): it would stay behind the gate for ever.
     if part.slots is not None and pod_set.request is None:
         more.annotations[keys.unconstrained] = "true"
 

@@ -114,6 +114,7 @@ class AdoptedAdmissions:
         before it is bound, in whatever namespace (0.19.2, pkg/controller/tas/node_controller.go, getPodsToTerminate).
         """
         kueue, job = self._beside.find(entry.id), entry.job
+        # One name for as long as the job waits: its start may be sent twice, and the second must not change it.
         extra = kueue.metadata.name if kueue is not None else ""
         return kueue_workload_name(job.kind, job.api_version, job.name, job.uid, extra)
 
