@@ -129,8 +129,11 @@ class PendingWorkloads:
             # As above: one that began to wait again has another entry, with a later time.
             if entry is not None and entry.group is not None and entry.since + self._rules.hold <= now:
                 entry.group.line.mark_late(key, entry.group)
-        for queue in self._config.quotas.over_time.pop_unbarred(now):
+        quotas = self._config.quotas
+        for queue in quotas.over_time.pop_unbarred(now):
             if queue in self.lines:
+                # Those who want more pods are in no line: they compare this counter.
+                self.pool_changed(quotas.pool(queue))
                 self.move_queue_to_active(self.lines[queue])
 
     def _drop_stale(self, entries: Mapping[HolderKey, Entry]) -> None:

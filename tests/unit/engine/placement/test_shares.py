@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.engine_factories import BLOCK, HOST, LEVELS, RACK, ask, make_flavor, make_pod_set, placed, racks, stored
 
-from engine.cluster.share_index import MOST, Census, ShareIndex
+from engine.cluster.share_index import MOST, MOST_NAMESPACES, Census, ShareIndex
 from engine.model import Policy, ShareLimits, ShareRule, SliceLayer, TopologyRequest
 from engine.placement.place import extend
 from engine.placement.place import replace as replace_lost
@@ -346,3 +346,23 @@ def test_more_selectors_than_are_kept_are_counted_all_the_same():
         assert admit(state, f"ns/{at}", limited(shares=shares, labels={}, gpu=0)) == "r1"
     hold(state, "ns/b", "r2")
     assert admit(state, "ns/c", limited()) == "r3"
+
+
+def test_namespaces_that_went_are_not_counted_for_ever():
+    state = three()
+    for at in range(MOST_NAMESPACES + 50):
+        assert admit(state, f"ns{at}/a", limited(namespace=f"ns{at}", labels=APP, gpu=0)) == "r1"
+        state.release_workload(f"ns{at}/a")
+    assert len(state.share_index._taken) == MOST_NAMESPACES
+    # Of one that was dropped everything is counted again.
+    assert [admit(state, f"ns0/{at}", limited(namespace="ns0", gpu=0)) for at in range(3)] == ["r1", "r2", "r3"]
+
+
+def test_the_domain_that_only_the_one_that_asks_is_in_is_an_unused_one():
+    """Domains in use come first, and its own is none: it would stay where it is, and spread what belongs together."""
+    state = racks({"b1/r1": [4], "b1/r2": [4], "b1/r3": [1]})
+    hold(state, "ns/b", "r2")
+    hold(state, "ns/c", "r3")
+    assert admit(state, "ns/a", replace(plain(2), node_selector={RACK: "r1"})) == "r1"
+    moved = ask(state, limited(2, limits((RACK, 600, True))), key="ns/a")
+    assert moved.assignments[0].slices[0].values[1] == "r2"

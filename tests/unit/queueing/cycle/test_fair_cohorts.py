@@ -176,6 +176,25 @@ def test_with_fair_sharing_one_that_used_more_over_time_evicts_nobody_until_it_d
     assert times == [63.0, 123.0, 183.0, 243.0, 303.0, 363.0]
 
 
+def test_one_that_grows_and_may_take_nothing_for_what_its_queue_used_is_looked_at_again_too():
+    """It is in no line: what wakes those who wait there does not wake it."""
+    state = make_state(1, 1)
+    queues = scoped(*(make_queue(name, 0, cohort="c", preemption=TAKES) for name in ("q1", "q2")), fair=True)
+    submit(queues, one("q1-a", "q1", 2), *(one(f"q2-{at}", "q2", 2, created=1.0 + at) for at in range(3)), now=1.0)
+    assert len(keys(run(state, queues, 1.0))) == 4
+    used(queues, 2.0, q1=6)
+    queues.quotas.over_time.changed["q2"] = None
+    queues.wish("q1-a", {"main": 2})
+    assert run(state, queues, 3.0).preempting == []
+    times = []
+    while (at := queues.next_change_time()) < 1e6:
+        times.append(at)
+        if found := cycle(state, queues, at).preempting:
+            break
+    assert [victim.key for one in found for victim in one.victims] == ["q2-2"]
+    assert times[0] == 63.0
+
+
 def test_with_fair_sharing_one_that_used_less_takes_by_its_present_share_at_once():
     state, queues = fair_pair()
     submit(queues, one("q1-a", "q1", 4, created=3.0), now=3.0)
