@@ -7,11 +7,12 @@ Rules
 - By rank queues whose first need not borrow come first: who may take back what others borrow is looked at before
   anybody borrows it, or would evict him in the next cycle. Then come those with somebody behind their first who need
   not: a queue is looked at in its own order, but before others borrow what is his. In a tree of cohorts those who find
-  what they borrow further down come before those who find it further up, for the same reason. With fair sharing the
-  least share (with what its first wants) is next, in a tree of several levels by `queueing.cycle.tournament`; so it is
-  between the children of a cohort that goes by use over time, with what each used by then for its share. Each
-  queue has one turn a round; within a round: priority, then time. A queue that had nobody joins at the present round:
-  it neither catches up nor falls behind.
+  what they borrow further down come before those who find it further up, for the same reason. Of several flavors the
+  one that they would get by quota counts, and the first if there is none. With fair sharing the least share (with what
+  its first wants) is next, in a tree of several levels by `queueing.cycle.tournament`; so it is between the children of
+  a cohort that goes by use over time, with what each used by then for its share. Each queue has one turn a round;
+  within a round: priority, then time. A queue that had nobody joins at the present round: it neither catches up nor
+  falls behind.
 - Who has waited long and was not looked at since the start comes before those behind it by rank, whatever turns they
   had, and after those before it: it would keep room from the first ones, and the others may have it evicted again.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
@@ -54,13 +55,21 @@ class WaitingRanks:
         assert head is not None  # noqa: S101  (``next`` gives groups that have one)
         queues = self.queues
         # Without a cohort nothing is borrowed or shared, so the options need not be made for the rank.
-        found = queues.options_of(self.state, group).found if queues.quotas.shares(group.line.queue) else ()
-        return queues.rank_of_entry(queues.entries[head.key], found[0].amounts if found else {})
+        asks = self.asks_of(group) if queues.quotas.shares(group.line.queue) else {}
+        return queues.rank_of_entry(queues.entries[head.key], asks)
 
     def asks_of(self, group: EquivalenceClass) -> Quantities:
-        """What the first of a group asks for."""
+        """What the first of a group asks for in the flavors that it would get by quota; if in none, in the first."""
         found = self.queues.options_of(self.state, group).found
-        return found[0].amounts if found else {}
+        if len(found) < 2:
+            return found[0].amounts if found else {}
+        quotas, line = self.queues.quotas, group.line
+        limits = self.queues.limits(self.queues.entries[head_of(group)])
+        fitting = [option.amounts for option in found if limits.fits_limits(option.asked)]
+        if not fitting or quotas.queues[line.queue].borrow_first:
+            return fitting[0] if fitting else found[0].amounts
+        # One that need not borrow in a later flavor takes that one, and then others may not borrow it before.
+        return min(fitting, key=lambda amounts: quotas.borrowing_level(line.queue, amounts))
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: that of the first behind it that borrows less high up, if any."""

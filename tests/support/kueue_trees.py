@@ -54,6 +54,7 @@ class KueueTrees:
         self._process, self._client, self._streams = process, client, streams
         self._informer = Informer(client, WORKLOADS, SeenWorkload, namespace=NAMESPACE, on_event=self._on_event)
         self._ticks = 0
+        self._submitted: list[str] = []  # in this step
         self._changed: dict[str, int] = {}  # at which tick something was last seen to change, by stream
         self._endless: set[str] = set()  # streams in which workloads evicted each other without end
         self._moves: defaultdict[str, list[Move]] = defaultdict(list)
@@ -75,6 +76,7 @@ class KueueTrees:
             admitted = self._admitted()
             for at in range(max(len(stream.steps) for stream in self._streams)):
                 self._moves.clear()
+                self._submitted.clear()
                 steps = {
                     i: resolved(stream.steps[at], admitted[stream.name])
                     for i, stream in enumerate(self._streams)
@@ -97,6 +99,7 @@ class KueueTrees:
         async with self._room:
             if isinstance(event, Submit):
                 await self._client.create(WORKLOADS, _workload(event))
+                self._submitted.append(event.name)
             elif event:
                 await self._change(event, _finish)
 
@@ -125,14 +128,15 @@ class KueueTrees:
             return
         self._names[event.new.metadata.uid] = name
         old, new = {} if event.old is None else event.old.status, event.new.status
+        # Several changes may come as one.
+        if _holds(new) and not _holds(old):
+            self._moves[prefix].append(Move(name, _flavor(new)))
         if _leaves(new) and not _leaves(old):
             preempted = condition({"status": new}, "Preempted")
             taker = re.search(r"\(UID: ([^,)]*)", preempted.get("message", ""))
             named = "" if taker is None else self._names.get(taker.group(1), "")
             self._moves[prefix].append(Move(name, preempted.get("reason", ""), named or "?"))
             self._pending.put_nowait(name)
-        elif _holds(new) and not _holds(old):
-            self._moves[prefix].append(Move(name, _flavor(new)))
 
     async def _settle(self) -> None:
         deadline = SYSTEM.monotonic() + PATIENCE_SECONDS
@@ -154,7 +158,14 @@ class KueueTrees:
         return max(evicted.values(), default=0) > ENDLESS
 
     def _restless(self) -> set[str]:
-        return {name for name, at in self._changed.items() if at > self._ticks - QUIET_TICKS} - self._endless
+        found = {name for name, at in self._changed.items() if at > self._ticks - QUIET_TICKS}
+        # One of which Kueue has said nothing yet was not looked at, however long nothing has changed.
+        found |= {name.rpartition("-")[0] for name in self._submitted if not self._is_judged(name)}
+        return found - self._endless
+
+    def _is_judged(self, name: str) -> bool:
+        known = self._informer.store.get(f"{NAMESPACE}/{name}")
+        return known is not None and bool(condition({"status": known.status}, "QuotaReserved"))
 
     def _admitted(self) -> dict[str, set[tuple[str, str]]]:
         found: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)

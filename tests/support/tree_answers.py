@@ -40,7 +40,7 @@ class KeptAnswer(msgspec.Struct, frozen=True):
             running.pop(ended, None)
             for move in moves:
                 if move.taker:
-                    running.pop(move.name)
+                    running.pop(move.name, None)
                 else:
                     running[move.name] = move.what
             yield event if isinstance(event, Submit) else ended, Seen(frozenset(running.items()), tuple(moves))

@@ -44,6 +44,21 @@ def test_the_nearest_quota_goes_first():
     assert keys(run(state, queues)) == ["own", "within"]
 
 
+def test_the_flavor_that_it_would_get_says_how_high_up_it_borrows():
+    # The first flavor is full, and there both would borrow. In the second one owner has 4, which borrower may borrow:
+    # it is looked at later, though its priority is higher (Kueue 0.19.2, scheduler.go: ``assignment.Borrows``).
+    state = make_state(1, 1, flavors=("f0", "f1"))
+    queues = make_queues(
+        make_queue("full", {"f0": 8, "f1": 4}, cohort="c"),
+        make_queue("owner", {"f0": 0, "f1": 4}, cohort="c"),
+        make_queue("borrower", {"f0": 0, "f1": 0}, cohort="c"),
+    )
+    submit(queues, make_workload("full-0", "full", gpu=8), make_workload("full-1", "full", gpu=4, created=1.0))
+    assert keys(run(state, queues)) == ["full-0", "full-1"]
+    submit(queues, make_workload("borrower", "borrower", gpu=4, priority=9), make_workload("owner", "owner", gpu=4))
+    assert keys(run(state, queues)) == ["owner"]
+
+
 def test_one_behind_the_first_that_borrows_less_high_up_brings_its_queue_forward():
     state = make_state(1, 1)
     queues = make_queues(make_queue("a", 0, cohort="near"), make_queue("b", 0, cohort="other"))
