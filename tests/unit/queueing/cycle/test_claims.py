@@ -469,3 +469,22 @@ def test_who_was_kept_out_by_a_claim_has_its_turn_once_the_claimant_falls_behind
     found = run(state, queues, 52.0)
     assert keys(found) == ["ns/small"]
     assert [(one.key, one.counts) for one in found.resized] == [("ns/service", {"main": 3})]
+
+
+def test_who_is_back_within_its_own_quota_waits_for_no_claim_of_another_queue():
+    state = make_state(1, 4)
+    queues = make_queues(
+        make_queue("a", 16, cohort="c"), make_queue("b", 16, cohort="c"), rules=Rules(patience=10.0, hold=20.0)
+    )
+    submit(queues, make_workload("ns/a", "a"), make_workload("ns/b", "b"))
+    run(state, queues, 1.0)
+    submit(queues, make_workload("ns/large", "a", count=4, created=2.0), now=2.0)
+    run(state, queues, 2.0)
+    run(state, queues, 50.0)
+    submit(queues, make_workload("ns/w", "b", count=2, created=3.0), now=50.0)
+    found = run(state, queues, 51.0)
+    assert (list(queues.claims), keys(found)) == (["ns/large"], [])
+    # The claim goes on. But what it keeps is not what the queue has of its own, which is whole again.
+    queues.remove_workload(state, "ns/b")
+    assert keys(run(state, queues, 52.0)) == ["ns/w"]
+    assert list(queues.claims) == ["ns/large"]
