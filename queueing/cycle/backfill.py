@@ -91,6 +91,9 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         _next(state, queues, shield, line, queues.aged[line])
     for claim in queues.claims.values():
         claim.age(now - claim.entry.since, queues.rules.hold)
+        # Another priority or boost gives nothing back: no other event tells those who come before it from now on.
+        if claim.fell():
+            _wake_kept_out(queues, claim)
         # A domain that once would do may lose nodes, or gain pods that no queue admitted. The proof costs a placement
         # in the emptied cluster, so it is repeated rarely.
         if claim.waited - claim.proved_at >= queues.rules.patience:
@@ -285,6 +288,10 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
     """Give back what was kept."""
     queues.claims.pop(claim.key, None)
     state.release_workload(claim.holder)
+    _wake_kept_out(queues, claim)
+
+
+def _wake_kept_out(queues: Queues, claim: BackfillReservation) -> None:
     queues.pending.room_freed(claim.option.rooms)
     # Workloads that the claim kept from quota wait for this event: no quota is given back, so no other event comes.
     queues.pending.move_events_to_active([("claim", claim.key)])

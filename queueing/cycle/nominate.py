@@ -304,6 +304,10 @@ class _QueueNominator(msgspec.Struct):
         claim = barring_claim(queues, self.entry, option)
         if claim is not None:
             waits.events["claim", claim.key] = None
+            # The claim may last, and end for this one: it bars nobody from the nominal quota of another queue, of which
+            # some may come back.
+            if claim.entry.queue != queue:
+                waits.wait_for(("quota", pool, *key) for key in option.amounts)
             waits.add(messages.kept_quota_refusal(queues.title_of(claim.key), pool))
             return None
         found = self._place_option(option)

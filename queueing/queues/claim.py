@@ -29,7 +29,8 @@ class BackfillReservation(msgspec.Struct, eq=False):
     which are closed; ``whole``: flavors where all of the domain is, since those did not do. ``soft``: those behind it
     that fit nowhere else may take of the room. ``proved``: by flavor, the values of the first place that it would get
     were all gone that queues admitted, as of ``proved_at`` seconds of waiting. ``bars``: the quota that it lacks, with
-    the cohort whose limit stops it there, below which it is kept from others ("": in all of its tree).
+    the cohort whose limit stops it there, below which it is kept from others ("": in all of its tree). ``ranked``: its
+    place in the order when it was looked at last.
     """
 
     entry: Entry
@@ -40,6 +41,7 @@ class BackfillReservation(msgspec.Struct, eq=False):
     failed: set[tuple[str, tuple[str, ...]]] = msgspec.field(default_factory=set)
     bars: dict[FlavorResource, str] = msgspec.field(default_factory=dict)
     seen: tuple[int, ...] = ()
+    ranked: Order | None = None
     soft: bool = True
     lacks: bool = False  # quota, so that room is of no use to it
     hopeless: bool = False  # no domain would take it, whatever ends
@@ -50,6 +52,11 @@ class BackfillReservation(msgspec.Struct, eq=False):
     def see(self, rooms: tuple[int, ...]) -> None:
         """It was looked at when so much had become free in the flavors that it wants."""
         self.seen = rooms
+
+    def fell(self) -> bool:
+        """Whether it comes later in the order than at the look before, which this one is from now on."""
+        before, self.ranked = self.ranked, self.order
+        return before is not None and before < self.order
 
     def age(self, waited: float, hold: float) -> None:
         """It has waited for so long, and from ``hold`` seconds on its room is closed to all behind it."""

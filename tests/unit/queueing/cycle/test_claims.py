@@ -1,5 +1,6 @@
 """Nobody starves: one that waited for long keeps the room and the quota it needs from those behind it."""
 
+import msgspec
 import pytest
 from support.queue_factories import (
     GPU,
@@ -11,6 +12,7 @@ from support.queue_factories import (
     make_queues,
     make_state,
     make_workload,
+    run,
     submit,
 )
 
@@ -448,3 +450,41 @@ def test_a_claimed_rack_that_is_lost_is_given_up_for_another():
     assert claim.domains["tas"] != first
     state.set_node(make_node(lost, first[0]))
     assert make_pod_set().requests == {GPU: 8}
+
+
+def test_who_was_kept_out_by_a_claim_has_its_turn_once_the_claimant_falls_behind():
+    state, queues = make_state(1, 4), make_queues(make_queue("q", 32), rules=Rules(patience=10.0, hold=20.0))
+    submit(queues, make_workload("ns/service", count=2, priority=3))
+    run(state, queues, 1.0)
+    large = make_workload("ns/large", count=4, priority=5, created=2.0)
+    submit(queues, large, now=2.0)
+    run(state, queues, 2.0)
+    run(state, queues, 50.0)
+    submit(queues, make_workload("ns/small", priority=1, created=3.0), now=50.0)
+    queues.wish("ns/service", {"main": 3})
+    found = run(state, queues, 51.0)
+    assert (list(queues.claims), keys(found), found.resized) == (["ns/large"], [], [])
+    # Its boost ended, say. Nothing is given back by that, and no other event comes.
+    submit(queues, msgspec.structs.replace(large, priority=-1), now=52.0)
+    found = run(state, queues, 52.0)
+    assert keys(found) == ["ns/small"]
+    assert [(one.key, one.counts) for one in found.resized] == [("ns/service", {"main": 3})]
+
+
+def test_who_is_back_within_its_own_quota_waits_for_no_claim_of_another_queue():
+    state = make_state(1, 4)
+    queues = make_queues(
+        make_queue("a", 16, cohort="c"), make_queue("b", 16, cohort="c"), rules=Rules(patience=10.0, hold=20.0)
+    )
+    submit(queues, make_workload("ns/a", "a"), make_workload("ns/b", "b"))
+    run(state, queues, 1.0)
+    submit(queues, make_workload("ns/large", "a", count=4, created=2.0), now=2.0)
+    run(state, queues, 2.0)
+    run(state, queues, 50.0)
+    submit(queues, make_workload("ns/w", "b", count=2, created=3.0), now=50.0)
+    found = run(state, queues, 51.0)
+    assert (list(queues.claims), keys(found)) == (["ns/large"], [])
+    # The claim goes on. But what it keeps is not what the queue has of its own, which is whole again.
+    queues.remove_workload(state, "ns/b")
+    assert keys(run(state, queues, 52.0)) == ["ns/w"]
+    assert list(queues.claims) == ["ns/large"]
