@@ -9,6 +9,7 @@ The flow of ``--move``, ``--back`` and ``--finish``:
       quiet         what Kueue has in hand, which has to end before its queues are handed over
       kueue_spec    Kueue's queue while it is on hold, and afterwards
       our_objects   what is made of Kueue's queues here, and who would lend the same quota twice
+      meanwhile     what others change while a command runs
     handover        --move
     take_back       --back; kueue_workloads: what Kueue needs to let a job run on that was started here
     finish          --finish: what is Kueue's is deleted

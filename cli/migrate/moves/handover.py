@@ -20,6 +20,7 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.moves import adoption, kueue_spec, quiet
 from cli.migrate.moves.backup import QueueBackup, write_backups
+from cli.migrate.moves.meanwhile import find_newcomers, require_queues, require_unchanged
 from cli.migrate.moves.our_objects import StepObjects, require_taken
 from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase, note_turn
 from cli.migrate.moves.preflight import find_missing_here, find_missing_there
@@ -31,6 +32,7 @@ from clock import SYSTEM, Clock
 from crds.constants import SERVED
 from kube.client import Client
 from kube.errors import Conflict, NotFound
+from kube.objects import Pod
 from kube.resources import NAMESPACES, PODS
 
 Tell = Callable[[str], None]
@@ -60,6 +62,7 @@ class Handover:
         self._options = options
         self._tell = tell
         self._clock = clock
+        self._labelled = set[str]()
 
     async def move_queues(self, wanted: Collection[str]) -> None:
         """Move the steps of these queues; all where none is named. Raises Failure with what to do."""
@@ -74,6 +77,9 @@ class Handover:
             note_turn(turns, phase)
             done = await self._go_through(phase, sight, step, done)
             sight = await self._look()
+            require_queues(sight, step)
+        for text in find_newcomers(sight.view, step):
+            self._tell(f"note: {text}")
         self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Topogate")
 
     async def _look(self) -> MoveSight:
@@ -172,6 +178,9 @@ class Handover:
         quiet_since = None
         while True:
             seen = await look_at_jobs(self._client, sight, sight.unserved_of(step.namespaces))
+            # On hold, Kueue takes no pod's gate away any more: to wait for one that came since would be in vain.
+            if late := [*quiet.find_obstacles(seen.jobs, seen.pods)]:
+                raise say_stopped(f"nothing was moved; {await self.undo_hold(step)}", late)
             under_way = [*quiet.find_unquiet(seen.workloads, seen.jobs, seen.pods)]
             now = self._clock.monotonic()
             # A cycle of Kueue's that began before the hold may still admit, so one quiet look does not tell.
@@ -208,13 +217,18 @@ class Handover:
                 self._tell(str(one))
 
     async def serve_namespaces(self, namespaces: list[str]) -> None:
-        """Label namespaces, and wait until looks of Kueue's that are under way have ended."""
+        """Label namespaces, and wait until looks of Kueue's that are under way have ended.
+
+        Raises Failure where somebody has taken the label off again.
+        """
+        require_unchanged(namespaces, self._labelled, label=f"labelled {SERVED}")
         for name in namespaces:
             body = {"metadata": {"labels": {SERVED: "true"}}}
             try:
                 await self._client.patch(NAMESPACES, name, body=body, field_manager=FIELD_MANAGER)
             except NotFound:
                 continue
+            self._labelled.add(name)
             self._tell(f"namespace {name} is labelled {SERVED}=true")
         # Kueue asks for the label at the beginning of each look, and its cache may be late by as much.
         await asyncio.sleep(STILL_SECONDS)
@@ -254,6 +268,10 @@ class Handover:
     async def _tell_left(self, step: MoveStep) -> None:
         for title, why in sorted(adoption.list_left_running(await look_at_ours(self._client, step.namespaces))):
             self._tell(f"note: {title} runs outside of its quota: {why}")
+        # A tenant may create a pod between the last quiet look and the label, which Kueue's webhook gates still.
+        for namespace in step.namespaces:
+            for text in quiet.find_obstacles({}, await self._client.list(PODS, namespace, type=Pod)):
+                self._tell(f"note: {text}")
 
 
 async def patch_queues(

@@ -34,6 +34,7 @@ from cli.migrate.moves.kueue_workloads import (
     places_of,
     says_the_same,
 )
+from cli.migrate.moves.meanwhile import find_homeless, require_queues, require_unchanged
 from cli.migrate.moves.phases import BackFacts, BackPhase, next_back_phase, note_turn
 from cli.migrate.moves.preflight import find_missing_there
 from cli.migrate.moves.sight import MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
@@ -72,12 +73,17 @@ class TakeBack:
         self._options = options
         self._tell = tell
         self._clock = clock
+        self._unlabelled = set[str]()
 
     async def take_back(self, wanted: Collection[str]) -> None:
         """Hand the steps of these queues back; all that moved where none is named. Raises Failure with what to do."""
         sight = await self._look()
         step = self.choose_moved(sight, wanted)
-        if problems := [text async for text in find_missing_there(self._client, sight, self._options.kueue_namespace)]:
+        problems = [text async for text in find_missing_there(self._client, sight, self._options.kueue_namespace)]
+        # Kueue takes a namespace whole, with the queues that were made here after it moved.
+        for name in self._served_of(sight, step):
+            problems += find_homeless(await self._client.list(LOCAL_QUEUES, name), sight.view, step)
+        if problems:
             raise say_stopped("nothing was moved back", problems)
         if not await is_available(self._client, self._options.kueue_namespace):
             raise Failure(
@@ -89,6 +95,7 @@ class TakeBack:
             note_turn(turns, phase)
             done = await self._go_through(phase, sight, step, done)
             sight = await self._look()
+            require_queues(sight, step)
         self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Kueue again")
 
     async def _look(self) -> MoveSight:
@@ -109,9 +116,12 @@ class TakeBack:
             )
         return step
 
-    def _facts(self, sight: MoveSight, step: MoveStep, done: BackFacts) -> BackFacts:
+    def _served_of(self, sight: MoveSight, step: MoveStep) -> list[str]:
         # Any value: Kueue leaves a namespace out for the key alone.
-        served = [name for name in step.namespaces if name in sight.labels and SERVED in sight.labels[name]]
+        return [name for name in step.namespaces if name in sight.labels and SERVED in sight.labels[name]]
+
+    def _facts(self, sight: MoveSight, step: MoveStep, done: BackFacts) -> BackFacts:
+        served = self._served_of(sight, step)
         ours = {name: sight.ours[name].get("spec") or {} for name in step.queues if name in sight.ours}
         live = {name: sight.live[name].get("spec") or {} for name in step.queues}
         # A queue without a backup is back already, and as it is: the backup goes last.
@@ -285,11 +295,13 @@ class TakeBack:
             await self._client.delete(kind, meta.name, meta.namespace, propagation="Background")
 
     async def unserve_namespaces(self, served: Collection[str]) -> None:
-        """Take the label off, and wait until both have noticed."""
+        """Take the label off, and wait until both have noticed. Raises Failure where somebody has put it on again."""
+        require_unchanged(served, self._unlabelled, label=f"freed of the label {SERVED}")
         for name in served:
             with suppress(NotFound):
                 body = {"metadata": {"labels": {SERVED: None}}}
                 await self._client.patch(NAMESPACES, name, body=body, field_manager=FIELD_MANAGER)
+                self._unlabelled.add(name)
                 self._tell(f"namespace {name} is not labelled {SERVED} any more")
         # A label ends the controller's term, and Kueue's cache of namespaces may be late.
         await asyncio.sleep(STILL_SECONDS)
