@@ -211,6 +211,7 @@ class _QueueNominator(msgspec.Struct):
         if self.planned >= MOST_PLANS:
             return None
         made = self.preempts(option, counts)
+        # Not counted: most searches that find nobody end before they look at anyone.
         if made is None:
             return None
         self.planned += 1
