@@ -233,6 +233,7 @@ def instead(grant: AssumedAdmission, found: Iterable[Assignment]) -> AssumedAdmi
 def why_not_moved(queues: Queues, key: str) -> str:
     """Why one that is admitted is not moved now, as queueing has it; "" where it may be."""
     entry, times = queues.entries.get(key), queues.run_times
+    # By the longest of its minimums: a move is for nobody in particular, whose right to take from it could be asked.
     end = times.last_end(entry) if entry is not None else times.now
     at = clock_time(end) if end > times.now else ""
     hindrances = (

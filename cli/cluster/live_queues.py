@@ -195,10 +195,9 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
         queues.restore_workload(
             state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated, since=since
         )
-        conditions = one.status.conditions
-        queues.run_times.note_start(
-            objects.key(one), true_since(conditions, "Admitted"), true_since(conditions, "PodsReady")
-        )
+        begun = (true_since(one.status.conditions, kind) for kind in ("Admitted", "PodsReady"))
+        # As `Reservations.note_start`: by a clock that was ahead the controller keeps nobody safe for longer.
+        queues.run_times.note_start(objects.key(one), *(None if at is None else min(at, now) for at in begun))
     for one, grant in held:
         # After all of them: growth is held beside what its workload has.
         nomination = one.status.nomination

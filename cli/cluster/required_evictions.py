@@ -343,6 +343,7 @@ def _why_safe(cache: Cache, queue: ClusterQueue, one: ClusterHolder, name: str) 
     if name == queue.name:
         minimum = times.minimum_above(nodes[name], Taking.WITHIN)
     else:
+        # No search was made here that says by which right it would take: the least is what holds against all of them.
         minimum = times.least_above(nodes_between(nodes[queue.name], nodes[name])[-1])
     until = safe_until(queued.admitted_at, queued.ready_at, minimum.seconds)
     whose = f" of {minimum.source}" if minimum.source else ""

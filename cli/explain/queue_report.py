@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from math import isinf
+from typing import Final
 
 import msgspec
 from rich.console import RenderableType
@@ -12,6 +13,7 @@ from cli.cluster.live_queues import QueueReading, with_pods
 from cli.output import counted, plain_table, some
 from cli.queues.rendering import duration, priority_in_words
 from cli.queues.report import behind_lighter, goes_by_use
+from crds.constants import Keys
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
 from engine.quantity import format_quantity, readable
@@ -22,10 +24,10 @@ from queueing.explain import OptionFit, explain
 from queueing.messages import name_domains, safe_until_when
 from queueing.queues.entry import Phase
 from ungater.model.life import ON_HOLD
-from ungater.model.workload_status import BOOST
 from ungater.reconcile.boosts import read_boost
 
 NAMED = 3  # others in a sentence
+KEYS: Final = Keys()
 
 
 class QuotaLine(msgspec.Struct, frozen=True):
@@ -90,7 +92,13 @@ class QueuePlace(msgspec.Struct, frozen=True):
 
 
 def place(
-    reading: QueueReading, state: ClusterState, key: str, charged: Mapping[str, Amounts] | None = None, title: str = ""
+    reading: QueueReading,
+    state: ClusterState,
+    key: str,
+    charged: Mapping[str, Amounts] | None = None,
+    title: str = "",
+    *,
+    keys: Keys = KEYS,
 ) -> QueuePlace:
     """Where a queued workload stands. ``state`` has the flavors; ``charged``: as `queueing.model.Workload` has it.
 
@@ -128,7 +136,7 @@ def place(
         holds={f"{flavor}/{resource}": format_quantity(resource, amount) for (flavor, resource), amount in amounts},
         victims=tuple(_victims(reading, key)),
         history=(
-            *_history(reading, key),
+            *_history(reading, key, keys),
             *_run_time(reading, key, named=False),
             *_over_time(reading, key),
             *(() if behind else _claim(reading, key, options)),
@@ -172,12 +180,12 @@ def _victims(reading: QueueReading, key: str) -> Iterator[VictimLine]:
         yield VictimLine(name + part, victim.priority, gone, reading.queues.title_of(name) + part)
 
 
-def _history(reading: QueueReading, key: str) -> Iterator[str]:
+def _history(reading: QueueReading, key: str, keys: Keys) -> Iterator[str]:
     workload = reading.workloads[key]
     conditions, requeue = workload.status.conditions, workload.status.requeue_state
     if not workload.spec.active:
         yield f"{ON_HOLD[:1].upper()}{ON_HOLD[1:]}."
-    yield from _boost(workload)
+    yield from _boost(workload, keys)
     for kind in ("Evicted", "Preempted"):
         found = condition(conditions, kind)
         if found is not None and is_true(conditions, kind):
@@ -188,11 +196,11 @@ def _history(reading: QueueReading, key: str) -> Iterator[str]:
         yield f"It was put back into the queue {times}{back}."
 
 
-def _boost(workload: WholeWorkload) -> Iterator[str]:
+def _boost(workload: WholeWorkload, keys: Keys) -> Iterator[str]:
     """That another boost of its priority is asked for than the one that counts."""
     counted = workload.status.priority_boost
-    notes = (workload.metadata.annotations or {}).items()
-    asked = next((read_boost(text) for key, text in notes if key.endswith(BOOST)), 0)
+    # By its whole key: a tenant may write an annotation of this name in any other domain, and asks for nothing by it.
+    asked = read_boost((workload.metadata.annotations or {}).get(keys.priority_boost, ""))
     if counted is not None and counted.value != asked:
         yield (
             f"Its boost of {counted.value} counts since {counted.since}; its annotation asks for {asked}, which counts "

@@ -215,7 +215,7 @@ def _report(
         and (key := objects.key(workload)) in reading.workloads
     ):
         charged = cache.charged(found) if found is not None else None
-        place = queue_report.place(reading, cache.state, key, charged, owner.title)
+        place = queue_report.place(reading, cache.state, key, charged, owner.title, keys=keys)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
             # Asked of the queues now; the stored condition may be of the last cycle.

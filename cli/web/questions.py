@@ -81,7 +81,8 @@ class ClusterQuestions:
         reading = self._queues(dump, workloads)
         made: Json = {"reason": "", "message": "", "queue": None, "room": [], "relief": None, "growth": None}
         if key in reading.workloads and entry.job.queue:
-            place = queue_report.place(reading, cache.state, key, cache.charged(entry), entry.job.title)
+            charged = cache.charged(entry)
+            place = queue_report.place(reading, cache.state, key, charged, entry.job.title, keys=cache.keys)
             made["queue"] = msgspec.to_builtins(place)
             if key in reading.queues.entries and sight.namespaces is None:
                 made["reason"], made["message"] = why(reading, key)

@@ -41,6 +41,7 @@ class OptionPrice(NamedTuple):
 
     def ends_search(self, queue: ClusterQueue) -> bool:
         """Whether no later option is tried."""
+        # As in Kueue: where an option preempts and borrows, one TryNextFlavor of the two is enough to go on.
         if self.cost is not OptionCost.NOTHING and not queue.preempt_first:
             return False
         return queue.borrow_first or not self.level
@@ -48,6 +49,7 @@ class OptionPrice(NamedTuple):
 
 def cost_of(plan: Plan) -> OptionCost:
     """What a plan costs others."""
+    # Pods that no queue admitted are of nobody's queue: they count as others.
     return OptionCost.OWN if any(one.reason is Reason.IN_CLUSTER_QUEUE for one in plan.victims) else OptionCost.OTHERS
 
 

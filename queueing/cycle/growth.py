@@ -70,6 +70,7 @@ def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | No
         or successors.place_once_gone(state, queues, more, option) is not None
     ):
         return None
+    # Else it would wait for those whom the search for another workload left out.
     queues.run_times.begin_look()
     made = plan(state, queues, more, option)
     if made is None:

@@ -203,6 +203,7 @@ class _QueueNominator(msgspec.Struct):
             return self.preempt_in(option, counts)
         if isinstance(later, Fits):
             return PricedOption(OptionPrice(OptionCost.NOTHING, self._level(option)), later)
+        # Priced as if it had them evicted, since it waits as long: an option in which it fits at once comes first.
         level = successors.level_once_gone(self.queues, self.entry, option)
         return PricedOption(OptionPrice(OptionCost.OTHERS, level), later)
 
@@ -211,6 +212,7 @@ class _QueueNominator(msgspec.Struct):
         if self.planned >= MOST_PLANS:
             return None
         made = self.preempts(option, counts)
+        # Not counted: most searches that find nobody end before they look at anyone.
         if made is None:
             return None
         self.planned += 1

@@ -299,6 +299,7 @@ class Candidates(msgspec.Struct, dict=True):
                 found = times.minimum_above(nodes[queue], Taking.WITHIN)
             else:
                 below = nodes_between(nodes[self.entry.queue], nodes[queue])[-1]
+                # By the mode, not by the settings: with fair sharing too one that takes what is its own reclaims.
                 found = times.minimum_above(below, Taking.FAIR if self.mode.compares else Taking.RECLAIM)
             self._minimums[queue] = found
         return found

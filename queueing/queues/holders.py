@@ -158,6 +158,7 @@ class Holders:
         one, other = self._entries.get(victim), self._entries.get(taker)
         if one is None or other is None or one is other or one.grant is None:
             return False
+        # Equal ones too, as a policy may take the newer one: a look in vain is cheap, one that is left out comes never.
         if one.queue == other.queue:
             return one.workload.priority <= other.workload.priority
         return self._quotas.pool(one.queue) == self._quotas.pool(other.queue)

@@ -146,6 +146,7 @@ class RunTimes:
         True where somebody is to be looked at again, who waits until one like it may be evicted.
         """
         entry = self._entries.get(key)
+        # One that waits again may be told of conditions of the run before, which would count for the next one.
         if entry is None or entry.phase is not Phase.ADMITTED:
             return False
         before = entry.admitted_at, entry.ready_at
@@ -193,6 +194,7 @@ class RunTimes:
         if self.left_out is None:
             return None
         pool = self._quotas.pool(queue)
+        # By pool, as those whom it may take all hold quota of it; the earliest end of all searches there stands.
         self._end_at(pool, self.left_out.until)
         return ("safe", pool)
 
@@ -208,6 +210,7 @@ class RunTimes:
     def wake_due(self, now: float) -> None:
         """Whoever waits for somebody to be safe no more is looked at again, where one may be."""
         for pool in [pool for pool, at in self._ends.items() if at <= now]:
+            # `_end_at` keeps the earliest: one that is over and stayed would have all of them looked at in each cycle.
             del self._ends[pool]
             # Those who want more pods are in no line: they compare this counter.
             self._pending.pool_changed(pool)

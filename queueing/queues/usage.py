@@ -120,6 +120,7 @@ class FlavorRows:
 
     def set_start(self, owner: SlotOwner) -> None:
         """Since when an owner is admitted, and its pods are ready, is another time than before."""
+        # In place: it holds the same slots, and to number an owner again writes all its rows once more.
         for unit in self.units_of_workload(owner.key):
             self.admitted[self.numbers[unit]], self.ready[self.numbers[unit]] = owner.admitted, owner.ready
 

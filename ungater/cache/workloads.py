@@ -79,6 +79,7 @@ class WorkloadEvents:
         if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
         self._admissions.take_priority(entry)
+        # Last: of one whose admission is not held yet no start is noted, and no other event would bring it.
         self._admissions.take_conditions(entry)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:

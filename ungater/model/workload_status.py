@@ -49,6 +49,7 @@ def observed_of(workload: WorkloadObject) -> ObservedWorkload:
         active=spec.active,
         queue=spec.queue_name,
         priority=spec.priority,
+        # All of that name: which domain counts is a setting, and nobody knows it here.
         boosts={key: text for key, text in (meta.annotations or {}).items() if key.endswith(BOOST)},
         boost=workload.boost,
         boost_since=moment(status.priority_boost.since) if status.priority_boost is not None else None,

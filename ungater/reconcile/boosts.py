@@ -42,10 +42,12 @@ def follow_boost(
     # Without a queue nobody waits for anybody: no priority of ours counts.
     if observed is not None and entry.job.queue:
         asked = read_boost(observed.boosts.get(rules.keys.priority_boost, ""))
+        # By what counts, and not by what was asked before: of changes while a boost rests nobody remembers any.
         falls = asked < observed.boost
         times = (observed.boost_since, reserved_at if falls else None)
         # A time that is still to come is a clock's mistake, and would hold the boost for ever.
         due = max([at + rules.life.boost_rest for at in times if at is not None and at <= wall], default=wall)
+        # No time ends the wait of one that is nominated: its victims go, or it waits again, and both bring a look.
         if asked == observed.boost or (falls and observed.nomination is not None and reserved_at is None):
             pass
         elif due > wall:

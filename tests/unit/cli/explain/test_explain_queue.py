@@ -53,10 +53,12 @@ def test_a_boost_decides_the_place_in_the_line_and_is_shown_beside_the_priority(
     assert text(found)[0].endswith(f"priority {shown}, place {place_in_line} of 2 that wait")
 
 
-@pytest.mark.parametrize("asked", [None, "0", "no number"])
+@pytest.mark.parametrize("asked", [None, "0", "no number", "of another domain"])
 def test_a_boost_that_counts_longer_than_it_is_asked_for_is_said(asked):
     counts = workload("job-w", status={"priorityBoost": {"value": 20, "since": "2027-01-15T08:00:00Z"}})
-    notes = {} if asked is None else {"kueue.x-k8s.io/priority-boost": asked}
+    # Anybody may write such an annotation of another domain; it asks for nothing.
+    notes = {"example.com/priority-boost": "7"} if asked == "of another domain" else {}
+    notes |= {"kueue.x-k8s.io/priority-boost": asked} if asked in {"0", "no number"} else {}
     meta = msgspec.structs.replace(counts.metadata, annotations={**(counts.metadata.annotations or {}), **notes})
     found = place(
         read([cluster("gpu")], [local("a", "gpu")], [msgspec.structs.replace(counts, metadata=meta)]), "job-w"
@@ -112,6 +114,10 @@ def test_one_that_runs_says_until_when_it_is_safe_from_whom():
     late = read(queues, [local("a", "gpu")], [workload("job-w", held="gpu", status=began(ready=EARLY))])
     told = "It is not evicted to make room for other queues until 2023-11-14 22:18:20 UTC (minimumRunTime)"
     assert place(late, "job-w").history == (told,)
+    # Whoever admitted it had a clock that is ahead: the controller counts from when it read that, and not from later.
+    ahead = began(admitted="2030-01-01T00:00:00Z", ready="2030-01-01T00:00:00Z")
+    (told,) = place(read(queues, [local("a", "gpu")], [workload("job-w", held="gpu", status=ahead)]), "job-w").history
+    assert "until 2023-11-14 22:23:20 UTC, nor for other queues until 2023-11-14 22:28:20 UTC" in told
 
 
 def test_a_nominated_one_names_its_victims():
