@@ -159,6 +159,7 @@ class Holders:
         if one is None or other is None or one is other or one.grant is None:
             return False
         if one.queue == other.queue:
+            # Equal ones too: a queue may let older ones take from newer ones.
             return one.workload.priority <= other.workload.priority
         return self._quotas.pool(one.queue) == self._quotas.pool(other.queue)
 
