@@ -160,6 +160,11 @@ class FairCohortUse:
     def _count_use(self, node: TreeNode, since: float | None = None) -> None:
         """What a node uses by now counts from now on; where it is more than before, ``since`` then."""
         used = beyond_own(node, {}, {}) if node.parent is not None and node.parent.by_use else {}
+        if used and node.parent is not None:
+            # Of what nobody there has a quota of, a share is nothing. Whoever makes pods could name any number of such
+            # resources; all would be remembered, and the API server would refuse a status with so many.
+            lendable = self._tree.lendable_of(node.parent)
+            used = {resource: amount for resource, amount in used.items() if resource in lendable}
         use = self._brought_up(node)
         if use is None:
             if not used:
