@@ -291,7 +291,7 @@ class WorkloadStatus(ApiModel):
     requeue_state: RequeueState | None = None
     """When the workload is tried again after an eviction."""
     priority_boost: CountedBoost | None = None
-    """The boost that counts, as the annotation kueue.x-k8s.io/priority-boost asked for it."""
+    """The boost that counts, as the annotation `priority-boost` asked for it."""
     reclaimable_pods: (
         Annotated[list[ReclaimablePods], Field(max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))] | None
     ) = None

@@ -107,6 +107,7 @@ def _place_on_flavor(
     if isinstance(shares, Refusal):
         return shares
     refusal: Refusal | None = None
+    # A whole placement each: a required rule has two rounds at most, a preferred one also one for each count above it.
     for leaves in shares.rounds():
         outcome = _place_within(state, request, unit, flavor, leaves)
         if not isinstance(outcome, Refusal):

@@ -72,6 +72,7 @@ class Shares(msgspec.Struct, frozen=True):
                 tiers[at] = _USED if not over else _CLOSED if rule.required else _OVER + counts[path]
             by_leaf = tiers[tree.owners[rank]]
             out |= by_leaf == _CLOSED
+            # A digit for each rule, the widest first. What is closed is no digit, and set once all rules were asked.
             codes = codes * (total + _OVER + 1) + by_leaf
         codes[out] = _CLOSED
         return cls(tree, limits, codes, tuple(closed))

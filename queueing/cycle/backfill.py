@@ -90,10 +90,14 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     for line in _lines_in_turn(queues, list(queues.aged)):
         _next(state, queues, shield, line, queues.aged[line])
     for claim in queues.claims.values():
+        was_soft = claim.soft
         claim.age(now - claim.entry.since, queues.rules.hold)
         # Another priority or boost gives nothing back: no other event tells those who come before it from now on.
         if claim.fell():
             _wake_kept_out(queues, claim)
+        if was_soft and not claim.soft and queues.quotas.over_time.scopes:
+            # From now on order decides between it and those of other queues, where so far what they used did.
+            queues.pending.move_events_to_active([("claim", claim.key)])
         # A domain that once would do may lose nodes, or gain pods that no queue admitted. The proof costs a placement
         # in the emptied cluster, so it is repeated rarely.
         if claim.waited - claim.proved_at >= queues.rules.patience:
@@ -311,7 +315,8 @@ def comes_before(queues: Queues, claim: BackfillReservation, entry: Entry) -> bo
         return queues.place_of(claim.entry) < queues.place_of(entry)
     # Likewise between the children of a cohort that goes by use over time. The one that waits is not late either: a
     # stream of lighter claimants would else keep it out for ever.
-    if claim.soft and claim.entry.since + claim.waited - entry.since < queues.rules.hold:
+    # Compared as in `PendingWorkloads.wake_due`: rounded otherwise it might be woken as late and not be late here.
+    if claim.soft and entry.since + queues.rules.hold > queues.quotas.over_time.now:
         if queues.quotas.has_used_less(claim.entry.queue, entry.queue):
             return True
         if queues.quotas.has_used_less(entry.queue, claim.entry.queue):

@@ -34,6 +34,7 @@ class QueueOrder:
             return
         entry = self.queues.entries[head_of(best)]
         tournament.enter_queue(contender_of(self.queues, queue, entry, self._asks_of(best))._replace(tail=tail))
+        # Not its own turn: with other trees only the winner of its tree competes, which may be another queue.
         self._push_top(tournament)
 
     def pop_queue(self) -> str | None:
@@ -42,6 +43,7 @@ class QueueOrder:
         queue = turn[-1]
         tournament = self._tournament_of(queue)
         if tournament is not None:
+            # Turns in the heap are not searched for: whatever gave the tree another winner pushed that one's.
             if tournament.top() != turn:
                 return None
             tournament.leave_queue(self.queues.quotas.tree.queues[queue])

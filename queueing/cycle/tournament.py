@@ -126,6 +126,7 @@ def _share_at(
 ) -> tuple[int, Share]:
     """Whether a queue, or a cohort above one, would borrow anything that is asked for, and its share with a change."""
     level = contender.level
+    # Asked in each cohort anew: who borrows of its cohort may take what is the cohort's own one level further up.
     if fair:
         usage, subtree, asks = node.usage, node.subtree, contender.asks
         level = int(

@@ -41,6 +41,7 @@ class FairComparison:
         mine, theirs = self._sides_of(queue)
         share = self._share_with(mine)
         allowed = share < self.tree.share_of(theirs, {}, {}) or share <= self._share_without(queue, theirs, given)
+        # Last, as it has an effect: a queue that present shares stop anyway would be woken each minute for nothing.
         return allowed and not self._has_used_more(mine, theirs)
 
     def allows_first(self, queue: str, given: Quantities) -> bool:

@@ -77,6 +77,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
         with state.cluster.devices.deallocated():  # and these devices
             # The mildest mode that finds a plan decides, though a harsher
             # one may find a cheaper plan: policies come before costs.
+            # Only now: what is on its way back suffices without anybody's going, and is contested by nobody.
             contested = find_contested(queues, entry, option)
             for mode in modes(queues, entry, option, contested):
                 candidates = partial(Candidates, state, queues, entry, option, mode, contested or option.amounts)

@@ -160,6 +160,7 @@ class Holders:
             return False
         # Equal ones too, as a policy may take the newer one: a look in vain is cheap, one that is left out comes never.
         if one.queue == other.queue:
+            # Equal ones too: a queue may let older ones take from newer ones.
             return one.workload.priority <= other.workload.priority
         return self._quotas.pool(one.queue) == self._quotas.pool(other.queue)
 

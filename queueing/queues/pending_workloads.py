@@ -46,7 +46,7 @@ class PendingWorkloads:
         self._rules = rules
         self._use = use
         self._many_late = MANY_LATE
-        self._becoming_late: list[tuple[float, str]] = []  # heap: (when one in a line by use is late, key)
+        self._becoming_late: list[tuple[float, str]] = []  # heap: (when one is late, key), where use may count
         self._inadmissible: dict[Event, dict[EquivalenceClass, None]] = {}  # in order, as they take turns in it
         self._later: list[tuple[float, str]] = []
 
@@ -96,7 +96,8 @@ class PendingWorkloads:
         line, key = self.lines[queue], entry.workload.base
         entry.join(queue, line.add(entry.order, entry.shape, entry.workload.part))
         heapq.heappush(self.aging, (entry.since + self._rules.patience, key))
-        if line.by_use:
+        # In whatever line: a cohort above it may go by use, now or later, and claims stop it no more by that once late.
+        if self._rules.use is not None:
             heapq.heappush(self._becoming_late, (entry.since + self._rules.hold, key))
 
     def remove_entry(self, entry: Entry) -> None:
@@ -129,6 +130,7 @@ class PendingWorkloads:
             # As above: one that began to wait again has another entry, with a later time.
             if entry is not None and entry.group is not None and entry.since + self._rules.hold <= now:
                 entry.group.line.mark_late(key, entry.group)
+                self.look_again(entry.group)
         quotas = self._config.quotas
         for queue in quotas.over_time.pop_unbarred(now):
             if queue in self.lines:

@@ -194,6 +194,8 @@ class Quotas:
     def _charge(self, held: Held, sign: int) -> None:
         tree = self.tree
         node = tree.queue_node(held.queue)
+        # Searches for victims come here thousands of times a cycle. What changes before there is a scope is not missed:
+        # with the first one the tree has a new version, and everything is counted.
         if self.over_time.scopes:
             self.over_time.changed[held.queue] = None
         staying = 0 if held.leaving else sign

@@ -84,6 +84,7 @@ class FairCohortUse:
         if self.rules is None or now <= self.now:
             return
         if self.scopes or self._uses:
+            # First: what changed did so at the time that is over now, and counts from there.
             self._count_changes()
         self.now = now
 
@@ -98,6 +99,7 @@ class FairCohortUse:
     def count_past(self, queue: str, since: float) -> None:
         """What was just charged to a queue is held since then: it is taken in after a restart."""
         node = self._tree.queues.get(queue)
+        # All cohorts above at once: once a later change counted them, nobody knows any more since when it was so.
         for one in (node, *node.path) if node is not None and self.scopes else ():
             self._count_use(one, since)
 
@@ -114,6 +116,7 @@ class FairCohortUse:
     def _share_for(self, node: TreeNode, beyond: dict[str, int]) -> Share:
         use, keep = self._brought_up(node), self._kept_after(AHEAD)
         consumed = use.consumed if use is not None else {}
+        # By what is asked about and not by what was counted last: within a search for victims these differ.
         forecast = {
             name: (now := beyond.get(name, 0)) + (consumed.get(name, 0.0) - now) * keep for name in {*beyond, *consumed}
         }
@@ -151,11 +154,17 @@ class FairCohortUse:
             nodes = (tree.queues.get(queue) for queue in self.changed)
             for node in {id(one): one for queue in nodes if queue is not None for one in (queue, *queue.path)}.values():
                 self._count_use(node)
+        # Within a transaction too: what undoes it charges these queues again, and so notes them again.
         self.changed.clear()
 
     def _count_use(self, node: TreeNode, since: float | None = None) -> None:
         """What a node uses by now counts from now on; where it is more than before, ``since`` then."""
         used = beyond_own(node, {}, {}) if node.parent is not None and node.parent.by_use else {}
+        if used and node.parent is not None:
+            # Of what nobody there has a quota of, a share is nothing. Whoever makes pods could name any number of such
+            # resources; all would be remembered, and the API server would refuse a status with so many.
+            lendable = self._tree.lendable_of(node.parent)
+            used = {resource: amount for resource, amount in used.items() if resource in lendable}
         use = self._brought_up(node)
         if use is None:
             if not used:

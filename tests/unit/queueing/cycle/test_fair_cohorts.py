@@ -271,6 +271,44 @@ def test_one_that_is_late_is_not_kept_out_by_claims_of_lighter_ones_that_came_la
     assert keys(run(state, queues, 102.0)) == ["h1"]
 
 
+def kept_out(*, hold, priority=0):
+    """h1 of heavy, which waits from 1 s on and claims nothing, would fit since 600 s; a claim of light's keeps it out.
+
+    That one waits from 500 s on.
+    """
+    state = make_state(1, 1)
+    queues = scoped(make_queue("heavy", 0, cohort="c", claims=False), "light", patience=50.0, hold=hold)
+    submit(queues, one("l1", "light", 4), one("l2", "light", 4), now=1.0)
+    assert len(keys(run(state, queues, 1.0))) == 2
+    submit(queues, one("h1", "heavy", 2, priority=priority, created=1.0), now=1.0)
+    submit(queues, one("l-large", "light", 8, created=2.0), now=500.0)
+    run(state, queues, 500.0)
+    run(state, queues, 551.0)
+    assert list(queues.claims) == ["l-large"]
+    finish(state, queues, "l2", 600.0)
+    used(queues, 600.0, heavy=8000)
+    assert keys(run(state, queues, 600.0)) == []
+    return state, queues
+
+
+def when_admitted(state, queues, last):
+    """When the next one is admitted, if only time passes."""
+    while (at := queues.next_change_time()) is not None and at <= last:
+        if keys(run(state, queues, at)) == ["h1"]:
+            return at
+    return None
+
+
+def test_one_that_becomes_late_is_looked_at_again_as_claims_of_lighter_ones_stop_it_no_more():
+    assert when_admitted(*kept_out(hold=1000.0), 1400.0) == 1001.0
+
+
+def test_one_that_comes_before_a_claim_by_order_is_looked_at_again_once_that_is_hard():
+    state, queues = kept_out(hold=1000.0, priority=9)
+    queues.entries["h1"].since = 600.0  # it waits anew
+    assert when_admitted(state, queues, 1599.0) == 1500.0
+
+
 def test_two_queues_of_two_cohorts_do_not_evict_each_other_for_ever_as_their_shares_cross():
     state = make_state(1, 1)
     queues = deep(fair=True)

@@ -88,6 +88,15 @@ def test_what_is_its_own_is_not_counted_and_what_it_borrows_is():
     assert consumed(quotas, "a", 2400.0) == pytest.approx(12 + (2 - 12) / 2)
 
 
+def test_resources_that_nobody_there_has_a_quota_of_are_not_remembered():
+    """A pod says itself by which quota it runs, and may name any number of resources."""
+    quotas = scoped()
+    quotas.pass_time(0.0)
+    quotas.charge_workload("pod", Held("a", {KEY: 8} | {("tas", f"x.org/r{at}"): 1 for at in range(300)}))
+    quotas.pass_time(600.0)
+    assert quotas.over_time.consumed_by(quotas.tree.queues["a"]) == {GPU: 4.0}
+
+
 def test_looks_in_between_and_many_workloads_in_place_of_one_change_nothing():
     seldom, often = scoped(), scoped()
     hold(seldom, "a", 8, 0.0)
