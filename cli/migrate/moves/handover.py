@@ -23,7 +23,7 @@ from cli.migrate.moves.backup import QueueBackup, write_backups
 from cli.migrate.moves.meanwhile import find_newcomers, require_queues, require_unchanged
 from cli.migrate.moves.our_objects import StepObjects, require_taken
 from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase, note_turn
-from cli.migrate.moves.preflight import find_missing_here, find_missing_there
+from cli.migrate.moves.preflight import find_missing_here, find_missing_there, find_unset
 from cli.migrate.moves.sight import MoveSight, look_around, look_at_jobs, look_at_ours, used_amounts
 from cli.migrate.moves.steps import MoveStep, choose_step, find_notes
 from cli.migrate.rows import Json
@@ -127,6 +127,8 @@ class Handover:
         self._tell(f"{name_queues(step.queues)} and namespace {some(step.namespaces) or '(none)'} move together")
         for note in notes:
             self._tell(f"note: {note.text}")
+        if text := await find_unset(client, sight, options.namespace):
+            self._tell(f"note: {text}")
 
     # --- phases ------------------------------------------------------------------------------------------------------
 
@@ -297,12 +299,12 @@ async def patch_queues(
 
 
 async def release_pods(client: Client, namespaces: Collection[str]) -> int:
-    """Take Kueue's finalizer off all pods of some namespaces; how many had it."""
+    """Take Kueue's finalizer off all pods of some namespaces, "" for all of them; how many had it."""
     taken, left = 0, True
     while left:
         left = False
         for namespace in namespaces:
-            for pod in await client.list(PODS, namespace):
+            for pod in await client.list(PODS, namespace or None):
                 meta = pod["metadata"]
                 if KUEUE_FINALIZER not in (meta.get("finalizers") or ()):
                     continue
@@ -310,7 +312,7 @@ async def release_pods(client: Client, namespaces: Collection[str]) -> int:
                 # The version as a precondition: finalizers of others come and go.
                 body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": rest}}
                 try:
-                    await client.patch(PODS, meta["name"], namespace, body=body, field_manager=FIELD_MANAGER)
+                    await client.patch(PODS, meta["name"], meta["namespace"], body=body, field_manager=FIELD_MANAGER)
                 except Conflict:
                     left = True
                 except NotFound:
