@@ -20,7 +20,7 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.moves import adoption, kueue_spec, quiet
 from cli.migrate.moves.backup import QueueBackup, write_backups
-from cli.migrate.moves.meanwhile import find_newcomers, require_queues, require_unchanged
+from cli.migrate.moves.meanwhile import find_lost_backups, find_newcomers, require_queues, require_unchanged
 from cli.migrate.moves.our_objects import StepObjects, require_taken
 from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase, note_turn
 from cli.migrate.moves.preflight import find_missing_here, find_missing_there, find_unset
@@ -106,6 +106,7 @@ class Handover:
         client, options = self._client, self._options
         problems = [text async for text in find_missing_here(client, options.namespace)]
         problems += [text async for text in find_missing_there(client, sight, options.kueue_namespace)]
+        problems += find_lost_backups(sight, step)
         if problems:
             raise say_stopped("nothing was moved", problems)
         objects = self._objects(sight, step)
