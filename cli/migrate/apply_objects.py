@@ -160,6 +160,18 @@ def merge_settings(text: str, settings: Json, namespace: str) -> tuple[str, list
 _ABSENT: Final = object()
 
 
+def tell_unset(text: str, settings: Json, namespace: str) -> str:
+    """Which of Kueue's settings the text does not have, in a sentence; "" where it says something of each."""
+    values = yaml.safe_load(text)
+    # One that is there with another value was decided by somebody.
+    if not (unset := sorted(settings.keys() - (values if isinstance(values, dict) else {}).keys())):
+        return ""
+    return (
+        f"ConfigMap {namespace}/{CONFIG_MAP} does not say {some(unset)}, and Kueue's Configuration does, so Topogate's "
+        "defaults hold: `topogate migrate kueue --apply` merges them"
+    )
+
+
 def _is_mapping(text: str, wanted: Json) -> bool:
     try:
         return bool(yaml.safe_load(text) == wanted)

@@ -16,9 +16,9 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import KueueObjectsRead, read_cluster
-from cli.output import Failure
+from cli.output import Failure, counted
 from kube.client import Client
-from kube.errors import AlreadyExists, Conflict, Forbidden
+from kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, TooLarge
 from kube.resources import CONFIG_MAPS
 
 NAME: Final = "topogate-migration"
@@ -96,7 +96,11 @@ async def write_backups(client: Client, before: Backups, changes: Mapping[str, Q
     data = {name: one and msgspec.json.encode(one).decode() for name, one in changes.items()}
     try:
         if not before.version:
-            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": data}
+            # Created, a null is an entry with nothing in it, which no later command could read.
+            kept = {name: text for name, text in data.items() if text is not None}
+            if not kept:
+                return
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": kept}
             await client.create(CONFIG_MAPS, body, before.namespace, field_manager=FIELD_MANAGER)
             return
         # The version as a precondition: two commands would each take the other's queue for one that never moved.
@@ -106,4 +110,9 @@ async def write_backups(client: Client, before: Backups, changes: Mapping[str, Q
         raise Failure(
             f"ConfigMap {before.namespace}/{NAME} was changed meanwhile, by another command that moves queues: run "
             "this one again when that has ended"
+        ) from error
+    except (TooLarge, Invalid) as error:
+        raise Failure(
+            f"ConfigMap {before.namespace}/{NAME} does not take the backups of {counted(len(changes), 'queue')} beside "
+            f"the {len(before.queues)} that it has, since Kubernetes limits one to 1 MiB: {error}"
         ) from error

@@ -25,7 +25,7 @@ from cli.migrate.moves import adoption, quiet
 from cli.migrate.moves.backup import NAME as BACKUPS
 from cli.migrate.moves.handover import MoveOptions, Tell, release_pods, say_stopped
 from cli.migrate.moves.kueue_spec import stop_policy
-from cli.migrate.moves.preflight import find_missing_here
+from cli.migrate.moves.preflight import find_missing_here, find_unset
 from cli.migrate.moves.sight import LOCAL_QUEUE, MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import DEPLOYMENT, list_resources
@@ -39,7 +39,6 @@ from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     MUTATING_WEBHOOKS,
-    NAMESPACES,
     PODS,
     VALIDATING_WEBHOOKS,
     Resource,
@@ -72,12 +71,15 @@ class KueueRemoval:
         self._options = options
         self._tell = tell
         self._confirm = confirm
+        self._notes: list[str] = []
 
     async def finish(self, *, keep: bool = False) -> None:
         """Delete what is Kueue's; with ``keep`` say only what that is. Raises Failure where something is not here."""
         kinds = {one.kind: one for one in await list_resources(self._client)}
         if CLUSTER_QUEUE in kinds:
             await self.require_moved(kinds)
+        for text in self._notes:
+            self._tell(f"note: {text}")
         removed = [one async for one in self.list_removed(kinds)]
         if not removed:
             self._tell("nothing of Kueue is left")
@@ -87,6 +89,9 @@ class KueueRemoval:
         if removed and not keep:
             if not self._confirm(f"Delete {len(removed)} objects of Kueue? There is no way back from it."):
                 raise Failure("nothing was deleted")
+            # A question may stay open for hours, and what Kueue has begun meanwhile would end with its Workload.
+            if CLUSTER_QUEUE in kinds:
+                await self.require_moved(kinds)
             await self.remove_all(removed)
         self._tell_rest(keep=keep)
 
@@ -98,7 +103,7 @@ class KueueRemoval:
         workloads = await client.list(kinds["Workload"], type=KueueWorkload) if "Workload" in kinds else []
         problems += find_unmoved(sight, workloads)
         problems += [text async for text in self.find_uncovered(sight)]
-        namespaces = sorted({one.namespace for one in sight.view.local_queues} & sight.labels.keys())
+        namespaces = list_concerned(sight, workloads)
         seen = await look_at_jobs(client, sight, namespaces)
         ours = await look_at_ours(client, namespaces)
         problems += find_untaken(quiet.running_jobs(seen.workloads, seen.jobs), ours)
@@ -110,7 +115,9 @@ class KueueRemoval:
         )
         # Pods of owners that cannot be suspended are not taken over, and may run for years.
         if left:
-            self._tell(f"note: {left} pods that Kueue started run outside of quota until they end")
+            self._notes.append(f"{left} pods that Kueue started run outside of quota until they end")
+        if text := await find_unset(client, sight, options.namespace):
+            self._notes.append(text)
 
     async def find_uncovered(self, sight: MoveSight) -> AsyncIterator[str]:
         """What would be lost: objects that are refused or have no counterpart here."""
@@ -164,8 +171,8 @@ class KueueRemoval:
                 await wait_gone(self._client, [(one.resource, one.name, "")])
             if one.resource.kind != "Workload":
                 self._tell(f"{one.resource.kind.lower()}/{one.name} deleted")
-        served = [one["metadata"]["name"] for one in await self._client.list(NAMESPACES, label_selector=SERVED)]
-        if taken := await release_pods(self._client, served):
+        # Of all namespaces: a pod may have outlived the LocalQueues of its own, and nobody else would free it.
+        if taken := await release_pods(self._client, [""]):
             self._tell(f"Kueue's finalizer was taken off {taken} pods")
 
     async def free_object(self, one: RemovedObject) -> None:
@@ -224,6 +231,13 @@ def find_unmoved(sight: MoveSight, workloads: Iterable[KueueWorkload]) -> Iterat
     for name in sight.unserved_of(sorted({one.metadata.namespace for one in alive})):
         titles = [f"Workload {one.metadata.name}" for one in alive if one.metadata.namespace == name]
         yield f"namespace {name} is Kueue's, and has {some(titles, 2)}: wait until the jobs have ended, or delete them"
+
+
+def list_concerned(sight: MoveSight, workloads: Iterable[KueueWorkload]) -> list[str]:
+    """Namespaces of which Kueue has queues, or workloads that have not ended."""
+    # A LocalQueue may be deleted while its jobs run; nobody can take them over once their Workloads are gone.
+    alive = {one.metadata.namespace for one in workloads if not is_true(one.status.conditions, FINISHED)}
+    return sorted((alive | {one.namespace for one in sight.view.local_queues}) & sight.labels.keys())
 
 
 def find_untaken(running: Mapping[str, str], ours: Mapping[str, WorkloadObject]) -> Iterator[str]:

@@ -20,10 +20,10 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.moves import adoption, kueue_spec, quiet
 from cli.migrate.moves.backup import QueueBackup, write_backups
-from cli.migrate.moves.meanwhile import find_newcomers, require_queues, require_unchanged
+from cli.migrate.moves.meanwhile import find_lost_backups, find_newcomers, require_queues, require_unchanged
 from cli.migrate.moves.our_objects import StepObjects, require_taken
 from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase, note_turn
-from cli.migrate.moves.preflight import find_missing_here, find_missing_there
+from cli.migrate.moves.preflight import find_missing_here, find_missing_there, find_unset
 from cli.migrate.moves.sight import MoveSight, look_around, look_at_jobs, look_at_ours, used_amounts
 from cli.migrate.moves.steps import MoveStep, choose_step, find_notes
 from cli.migrate.rows import Json
@@ -106,6 +106,7 @@ class Handover:
         client, options = self._client, self._options
         problems = [text async for text in find_missing_here(client, options.namespace)]
         problems += [text async for text in find_missing_there(client, sight, options.kueue_namespace)]
+        problems += find_lost_backups(sight, step)
         if problems:
             raise say_stopped("nothing was moved", problems)
         objects = self._objects(sight, step)
@@ -127,6 +128,8 @@ class Handover:
         self._tell(f"{name_queues(step.queues)} and namespace {some(step.namespaces) or '(none)'} move together")
         for note in notes:
             self._tell(f"note: {note.text}")
+        if text := await find_unset(client, sight, options.namespace):
+            self._tell(f"note: {text}")
 
     # --- phases ------------------------------------------------------------------------------------------------------
 
@@ -297,12 +300,12 @@ async def patch_queues(
 
 
 async def release_pods(client: Client, namespaces: Collection[str]) -> int:
-    """Take Kueue's finalizer off all pods of some namespaces; how many had it."""
+    """Take Kueue's finalizer off all pods of some namespaces, "" for all of them; how many had it."""
     taken, left = 0, True
     while left:
         left = False
         for namespace in namespaces:
-            for pod in await client.list(PODS, namespace):
+            for pod in await client.list(PODS, namespace or None):
                 meta = pod["metadata"]
                 if KUEUE_FINALIZER not in (meta.get("finalizers") or ()):
                     continue
@@ -310,7 +313,7 @@ async def release_pods(client: Client, namespaces: Collection[str]) -> int:
                 # The version as a precondition: finalizers of others come and go.
                 body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": rest}}
                 try:
-                    await client.patch(PODS, meta["name"], namespace, body=body, field_manager=FIELD_MANAGER)
+                    await client.patch(PODS, meta["name"], meta["namespace"], body=body, field_manager=FIELD_MANAGER)
                 except Conflict:
                     left = True
                 except NotFound:

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
+from cli.migrate.moves.backup import NAME
+from cli.migrate.moves.kueue_spec import is_held
 from cli.migrate.moves.sight import MoveSight
 from cli.migrate.moves.steps import MoveStep, QueueLinks, choose_step
 from cli.migrate.rows import Json
@@ -15,6 +17,21 @@ def require_queues(sight: MoveSight, step: MoveStep) -> None:
             f"ClusterQueue {some(gone)} of Kueue was deleted meanwhile: what was done so far stays as it is; create it "
             "again from your file, and run the command again"
         )
+
+
+def find_lost_backups(sight: MoveSight, step: MoveStep) -> Iterator[str]:
+    """Queues that have moved, and whose backup somebody deleted, each in a sentence."""
+    for name in step.queues:
+        ours = sight.ours.get(name)
+        if name in sight.view.moved or ours is None or sight.unserved_of(step.namespaces):
+            continue
+        # What Kueue's queue is now would be taken for what it was: on hold for ever, here as there.
+        if is_held(sight.live[name].get("spec") or {}) and not is_held(ours.get("spec") or {}):
+            yield (
+                f"ClusterQueue {name} has moved, and ConfigMap {sight.backups.namespace}/{NAME} has no backup of it: "
+                "put spec.stopPolicy, cohortName and resourceGroups of Kueue's object back to what they were, "
+                "and run the command again"
+            )
 
 
 def require_unchanged(namespaces: Iterable[str], done: Collection[str], *, label: str) -> None:

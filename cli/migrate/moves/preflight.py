@@ -10,13 +10,15 @@ from cli.cluster.installed import in_use
 from cli.cluster.leader import absence
 from cli.install.installation import is_called
 from cli.install.steps import read
+from cli.migrate.apply_objects import tell_unset
 from cli.migrate.conversion import CONFIG_GROUP
 from cli.migrate.convert_settings import leaves_served_out
+from cli.migrate.migration import migrate_objects
 from cli.migrate.moves.sight import MoveSight
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import DEPLOYMENT
 from crds.constants import SERVED
-from crds.settings import CONFIG_MAP
+from crds.settings import CONFIG_KEY, CONFIG_MAP
 from kube.client import Client
 from kube.lease import Lease
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, PODS
@@ -43,6 +45,13 @@ async def find_missing_here(client: Client, namespace: str) -> AsyncIterator[str
         lease = msgspec.convert(body, Lease) if body is not None else None
         if why := absence(lease, client.server_time()):
             yield f"{why}: `topogate doctor` says more"
+
+
+async def find_unset(client: Client, sight: MoveSight, namespace: str) -> str:
+    """Which of Kueue's settings nobody has taken over, in a sentence; "" where none is left."""
+    config = await read(client, CONFIG_MAPS, CONFIG_MAP, namespace)
+    text = ((config or {}).get("data") or {}).get(CONFIG_KEY, "")
+    return tell_unset(text, migrate_objects(sight.read, ()).settings, namespace)
 
 
 async def find_missing_there(client: Client, sight: MoveSight, kueue_namespace: str) -> AsyncIterator[str]:

@@ -35,7 +35,7 @@ from cli.migrate.moves.kueue_workloads import (
     says_the_same,
 )
 from cli.migrate.moves.meanwhile import find_homeless, require_queues, require_unchanged
-from cli.migrate.moves.phases import BackFacts, BackPhase, next_back_phase, note_turn
+from cli.migrate.moves.phases import MOST_TURNS, BackFacts, BackPhase, next_back_phase, note_turn
 from cli.migrate.moves.preflight import find_missing_there
 from cli.migrate.moves.sight import MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
 from cli.migrate.moves.steps import MoveStep, choose_step, flavors_of, root_of, tree_of
@@ -344,14 +344,26 @@ class TakeBack:
         meta = job["metadata"]
         woken = {"metadata": {"uid": meta["uid"], "annotations": {WOKEN: "true"}}}
         with suppress(NotFound):
-            try:
-                waits = quiet.is_suspended(job) and not quiet.has_ended(job)
-                changes = unstamp_job(job, placed=placed) if waits else {}
-                await self._patch_job(resource, meta, woken | changes)
-            except (Invalid, Conflict) as error:
-                # Kubernetes lets a template change only until the first pod.
-                self._tell(f"note: {quiet.title_of(job)} keeps what Topogate stamped on its pod template: {error}")
-                await self._patch_job(resource, meta, woken)
+            for turn in range(MOST_TURNS):
+                try:
+                    waits = quiet.is_suspended(job) and not quiet.has_ended(job)
+                    changes = unstamp_job(job, placed=placed) if waits else {}
+                    await self._patch_job(resource, meta, woken | changes)
+                    break
+                except Conflict:
+                    if turn == MOST_TURNS - 1:
+                        raise
+                    # A JobSet that changed since would keep a gate that nobody takes away, and is read again.
+                    job = await self._client.get(resource, meta["name"], meta["namespace"])
+                    job = {"apiVersion": resource.api_version, "kind": resource.kind, **job}
+                    # Another one of its name came after the label went: Kueue has seen it come.
+                    if job["metadata"]["uid"] != meta["uid"]:
+                        return
+                except Invalid as error:
+                    # Kubernetes lets a template change only until the first pod.
+                    self._tell(f"note: {quiet.title_of(job)} keeps what Topogate stamped on its pod template: {error}")
+                    await self._patch_job(resource, meta, woken)
+                    break
             # Nothing is left on it; the second change wakes nobody more.
             await self._patch_job(resource, meta, {"metadata": {"uid": meta["uid"], "annotations": {WOKEN: None}}})
 

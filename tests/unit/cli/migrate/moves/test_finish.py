@@ -1,11 +1,14 @@
 """What is Kueue's and is deleted in the end, and what keeps it there."""
 
+import asyncio
+
 import msgspec
 import pytest
 from support.migrating import found, of_kueue
 
 from cli.migrate.moves.backup import Backups
 from cli.migrate.moves.finish import (
+    KueueRemoval,
     RemovedObject,
     describe_removed,
     find_stuck,
@@ -13,12 +16,15 @@ from cli.migrate.moves.finish import (
     find_untaken,
     is_under_way,
     is_webhook_of_kueue,
+    list_concerned,
     sort_kinds,
 )
+from cli.migrate.moves.handover import MoveOptions
 from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.source_objects import KueueObjectsRead
+from cli.output import Failure
 from kube.objects import Pod
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, Resource
 from kube.workloads import WorkloadObject
 from ungater.model.kueue_objects import KueueWorkload
 
@@ -51,6 +57,36 @@ def test_a_workload_in_a_namespace_without_queues_keeps_it_since_its_pods_would_
     (text,) = find_unmoved(seen, [workload("z", "QuotaReserved", "Admitted")])
     assert text.startswith("namespace z is Kueue's, and has Workload w: wait until the jobs have ended")
     assert [*find_unmoved(seen, [workload("z", "Admitted", "Finished")])] == []
+
+
+def test_jobs_of_a_namespace_without_queues_are_asked_for_too():
+    seen = sight(x=SERVED, y=SERVED, z=SERVED, other=SERVED)
+    assert list_concerned(seen, [workload("z", "Admitted"), workload("other", "Finished")]) == ["x", "y", "z"]
+    assert list_concerned(sight(z=SERVED), [workload("z", "Admitted"), workload("gone", "Admitted")]) == ["z"]
+
+
+def test_what_kueue_keeps_is_looked_at_again_after_the_question(monkeypatch):
+    looks = []
+
+    class Removal(KueueRemoval):
+        async def require_moved(self, kinds):
+            looks.append([*kinds])
+            if len(looks) > 1:
+                raise Failure("namespace z is Kueue's")
+
+        async def list_removed(self, kinds):
+            yield RemovedObject(DEPLOYMENTS, "kueue-controller-manager", "kueue-system")
+
+        async def remove_all(self, removed):
+            raise AssertionError("deleted past what came while the question was open")
+
+    async def kinds_of(client):
+        return [CUSTOM_RESOURCE_DEFINITIONS, Resource("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue")]
+
+    monkeypatch.setattr("cli.migrate.moves.finish.list_resources", kinds_of)
+    with pytest.raises(Failure, match="namespace z is Kueue's"):
+        asyncio.run(Removal(None, MoveOptions("t", "kueue-system"), print, lambda _: True).finish())
+    assert len(looks) == 2
 
 
 def pod(gate, namespace, phase="Pending"):

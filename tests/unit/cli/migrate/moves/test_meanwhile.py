@@ -4,16 +4,24 @@ import asyncio
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from support.migrating import found, of_kueue
 
-from cli.migrate.moves.backup import Backups
+from cli.migrate.moves.backup import Backups, QueueBackup, write_backups
 from cli.migrate.moves.handover import Handover, MoveOptions
-from cli.migrate.moves.meanwhile import find_homeless, find_newcomers, require_queues, require_unchanged
+from cli.migrate.moves.meanwhile import (
+    find_homeless,
+    find_lost_backups,
+    find_newcomers,
+    require_queues,
+    require_unchanged,
+)
 from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.moves.steps import LinkedQueue, MoveStep, QueueLinks
 from cli.migrate.moves.take_back import TakeBack
 from cli.migrate.source_objects import KueueObjectsRead
 from cli.output import Failure
+from kube.errors import Conflict, Invalid
 from kube.resources import Resource
 
 STEP = MoveStep(("q",), ("x",))
@@ -65,6 +73,61 @@ def test_a_local_queue_of_ours_whose_queue_admits_on_keeps_its_namespace_here():
     assert text.startswith("LocalQueue x/new of topogate.dev leads to ClusterQueue own, which does not go back")
     (text,) = find_homeless([local("new", "q")], seen, STEP)
     assert text.startswith("LocalQueue x/new of topogate.dev has no counterpart in Kueue")
+
+
+def test_a_queue_whose_backup_was_deleted_is_not_saved_as_it_is_on_hold():
+    seen, free = sight("q", labels={"x": {"topogate.dev/served": "true"}}), {"spec": {"stopPolicy": "None"}}
+    held = {"q": {**seen.live["q"], "spec": {"stopPolicy": "Hold"}}}
+    (text,) = find_lost_backups(replace(seen, live=held, ours={"q": free}), STEP)
+    assert text.startswith("ClusterQueue q has moved, and ConfigMap t/topogate-migration has no backup of it")
+    assert [*find_lost_backups(replace(seen, live=held), STEP)] == []
+    assert [*find_lost_backups(replace(seen, ours={"q": free}), STEP)] == [], "Kueue's goes on, so it is as it was"
+    assert [*find_lost_backups(replace(seen, live=held, ours={"q": free}, labels={"x": {}}), STEP)] == []
+
+
+def test_a_backup_that_is_not_there_is_removed_without_a_trace():
+    asyncio.run(write_backups(None, Backups("t", "", {}), {"q": None}))
+
+
+def test_backups_that_a_config_map_does_not_take_are_told_with_the_limit():
+    class Full:
+        async def create(self, *_, **__):
+            raise Invalid(422, "Invalid", "Too long: must have at most 1048576 bytes")
+
+    with pytest.raises(
+        Failure, match="does not take the backups of 1 queue beside the 0 that it has, since Kubernetes"
+    ):
+        asyncio.run(write_backups(Full(), Backups("t", "", {}), {"q": QueueBackup("u", {})}))
+
+
+def job_set(uid="u", version="2"):
+    gates = {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}
+    template = {"spec": {"template": {"metadata": {}, "spec": gates}}}
+    meta = {"name": "train", "namespace": "x", "uid": uid, "resourceVersion": version}
+    return {"metadata": meta, "spec": {"suspend": True, "replicatedJobs": [{"name": "w", "template": template}]}}
+
+
+@pytest.mark.parametrize(("uid", "patched"), [("u", ["2", None]), ("another", [])])
+def test_a_job_set_that_changed_meanwhile_is_read_again_and_loses_the_gate(uid, patched):
+    class Changed:
+        def __init__(self):
+            self.versions = []
+
+        async def get(self, *_):
+            return job_set(uid=uid)
+
+        async def patch(self, *_, body, **__):
+            version = body["metadata"].get("resourceVersion")
+            if version == "1":
+                raise Conflict(409, "Conflict", "the object has been modified")
+            self.versions.append(version)
+
+    server, told = Changed(), []
+    asyncio.run(
+        TakeBack(server, OPTIONS, told.append).wake_job({"kind": "JobSet", **job_set(version="1")}, placed=True)
+    )
+    assert server.versions == patched
+    assert told == []
 
 
 class ApiServer:

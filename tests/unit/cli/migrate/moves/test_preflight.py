@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from cli.migrate.apply_objects import tell_unset
 from cli.migrate.moves.adoption import judge_adoption, list_left_running
 from cli.migrate.moves.backup import QueueBackup, decode_backups
 from cli.migrate.moves.preflight import find_stale
@@ -65,6 +66,14 @@ def test_a_job_is_taken_over_when_its_workload_is_admitted():
     refused = judge_adoption(RUNNING, {"u": ours(REFUSED)})
     assert refused.refused == {"Job team/train": "there is no ClusterQueue q of topogate.dev"}
     assert not refused.unanswered
+
+
+def test_settings_that_nobody_took_over_are_told_and_those_that_were_decided_are_not():
+    kueues = {"fairSharing": True, "waitForPodsReadyTimeoutSeconds": 1800}
+    assert tell_unset("fairSharing: false\nwaitForPodsReadyTimeoutSeconds: 60\n", kueues, "t") == ""
+    text = tell_unset("fairSharing: false\n", kueues, "t")
+    assert text.startswith("ConfigMap t/topogate-config does not say waitForPodsReadyTimeoutSeconds, and Kueue's")
+    assert "fairSharing, waitForPodsReadyTimeoutSeconds" in tell_unset("", kueues, "t")
 
 
 def test_what_is_left_running_is_named_by_its_owner():
