@@ -70,7 +70,7 @@ class RunTimes:
         entries: Mapping[HolderKey, Entry],
         pending: PendingWorkloads,
     ) -> None:
-        self.now = 0.0
+        self.now = self._woken_at = 0.0
         self.left_out: LeftOut | None = None  # in the look that was begun last
         self._rule = rules.minimum
         # Who is within its own quota reclaims also where shares decide all else.
@@ -208,7 +208,14 @@ class RunTimes:
     # -- time -------------------------------------------------------------------------------------------------
 
     def wake_due(self, now: float) -> None:
-        """Whoever waits for somebody to be safe no more is looked at again, where one may be."""
+        """Whoever waits for somebody to be safe no more is looked at again, where one may be; nobody began later."""
+        before, self._woken_at = self._woken_at, now
+        # A clock that was ahead and is set right, without a restart: nobody is safe for the time by which it was.
+        if now < before - 1.0:
+            for key, entry in self._entries.items():
+                if entry.admitted_at is not None and max(entry.admitted_at, entry.ready_at or 0.0) > now:
+                    ready_at = None if entry.ready_at is None else min(entry.ready_at, now)
+                    self.note_start(key, min(entry.admitted_at, now), ready_at)
         for pool in [pool for pool, at in self._ends.items() if at <= now]:
             # `_end_at` keeps the earliest: one that is over and stayed would have all of them looked at in each cycle.
             del self._ends[pool]

@@ -186,6 +186,20 @@ def test_a_minimum_that_is_lowered_counts_at_once(where):
     assert victims(run(state, queues, 251.0)) == {"ns/b3"}
 
 
+def test_a_clock_that_is_set_right_keeps_nobody_safe_for_longer():
+    queues = make_queues(make_queue("q", 32, preemption=LOWER, minimum=TEN), rules=PATIENT)
+    state, names = make_state(1, 4), [f"ns/c{at}" for at in range(4)]
+    submit(queues, *(make_workload(name, created=float(at)) for at, name in enumerate(names)), now=9000.0)
+    run(state, queues, 9000.0)
+    starts(queues, *names, at=9000.0, ready=9000.0)
+    submit(queues, make_workload("ns/w", priority=1, created=200.0), now=9001.0)
+    assert cycle(state, queues, 9001.0).next_time == 9600.0
+    # The clock was ahead: it is 150 s.
+    made = cycle(state, queues, 150.0)
+    assert (victims(made), made.next_time) == (set(), 750.0)
+    assert victims(run(state, queues, 750.0)) == {"ns/c3"}
+
+
 def test_a_strict_queue_waits_for_it():
     state, queues = lent(strict=True)
     submit(queues, make_workload("ns/w", "owner", created=200.0))
