@@ -327,7 +327,7 @@ def test_queues_of_a_cohort_that_goes_by_use_tell_their_shares_over_time():
     lines = [" ".join(line.split()) for line in text(found)]
     assert "ClusterQueue a cohort org BestEffortFIFO 1 waiting, 0 admitted over time 530.3" in lines
     assert any("a (over time 530.3)" in line for line in lines)
-    told = queue_report.place(reading, reading.state, "team/job-heavy").history
+    told = queue_report.place(reading, reading.state, "team/job-heavy").tree
     assert told[0] == (
         "ClusterQueue a has the share 530.3 for what it used over time in cohort org, where 1 other used less"
     )
