@@ -1,1 +1,1 @@
-"""What was used over time: `fair_use` by LocalQueues of one ClusterQueue, `cohort_use` by the children of a cohort."""
+"""What was used over time: `fair_use` by the LocalQueues of a ClusterQueue, `cohort_use` by those of a cohort."""
