@@ -253,7 +253,8 @@ class Handover:
             await asyncio.sleep(POLL_SECONDS)
         told = [f"{title} was not taken over: {why}" for title, why in found.refused.items()]
         told += [
-            f"{title} was not looked at: `topogate doctor` says whether a controller leads"
+            f"{title} was not looked at yet: after other labels that changed lately the controller waits for up to ten "
+            "minutes, so run the command again then; `topogate doctor` says whether one leads"
             for title in found.unanswered
         ]
         raise say_stopped(
