@@ -45,7 +45,7 @@ class ServedChanges:
         self._made = 0
 
     def put_off(self, now: float, *, leaving: bool = False) -> float:
-        """For how many seconds the term goes on after a change at ``now``; ``leaving``: of one that is served no longer."""
+        """For how many seconds the term goes on after a change at ``now``; ``leaving``: of one served no longer."""
         if now - self._due > CALM_SECONDS:
             self._due, self._made = now, 0
         else:
@@ -178,6 +178,7 @@ class Process:
         while True:
             # Before the term reads the settings: a change that comes from here on ends it.
             self._retold.clear()
+            # A timer that is left would end this term for labels that it has read.
             if self._ending is not None:
                 self._ending.cancel()
                 self._ending = None

@@ -42,6 +42,7 @@ class QueueOrder:
         queue = turn[-1]
         tournament = self._tournament_of(queue)
         if tournament is not None:
+            # Turns stay in the heap when another wins: the winner of now has one of its own there.
             if tournament.top() != turn:
                 return None
             tournament.leave_queue(self.queues.quotas.tree.queues[queue])

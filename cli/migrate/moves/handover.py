@@ -111,6 +111,7 @@ class Handover:
             raise say_stopped("nothing was moved", problems)
         objects = self._objects(sight, step)
         require_taken(objects.list_refused())
+        # Of those that are to be labelled only: in the others a gate would keep an interrupted move from going on.
         seen = await look_at_jobs(client, sight, sight.unserved_of(step.namespaces))
         problems += quiet.find_obstacles(seen.jobs, seen.pods)
         problems += (
@@ -229,6 +230,7 @@ class Handover:
             body = {"metadata": {"labels": {SERVED: "true"}}}
             try:
                 await self._client.patch(NAMESPACES, name, body=body, field_manager=FIELD_MANAGER)
+            # Deleted since it was looked at: the other namespaces of the step move all the same.
             except NotFound:
                 continue
             self._labelled.add(name)

@@ -377,6 +377,7 @@ class TakeBack:
         """Delete our Workloads, and the queues that --move made."""
         # Workloads first: a queue that is deleted before them is waited for by its finalizer.
         for namespace in step.namespaces:
+            # With a namespace went all that was in it.
             if namespace not in sight.labels:
                 continue
             for resource in (WORKLOADS, LOCAL_QUEUES):

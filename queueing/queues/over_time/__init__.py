@@ -1,1 +1,1 @@
-"""What was used over time: `fair_use` by each LocalQueue of a ClusterQueue, `cohort_use` by the children of a cohort."""
+"""What was used over time: `fair_use` by each LocalQueue of a ClusterQueue, `cohort_use` by children of a cohort."""

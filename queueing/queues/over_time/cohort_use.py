@@ -84,6 +84,7 @@ class FairCohortUse:
         if self.rules is None or now <= self.now:
             return
         if self.scopes or self._uses:
+            # What changed since the last count did so before this moment, and takes part of the time that passes now.
             self._count_changes()
         self.now = now
 
