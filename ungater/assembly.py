@@ -109,7 +109,7 @@ def assemble(
     clock: Clock,
     *,
     scheduler: SchedulerRules = NEWEST,
-    restart: Callable[[], None],
+    restart: Callable[[str], None],
 ) -> Parts:
     """All parts, joined. Nothing runs yet. ``restart``: has the term end, and another begin."""
     queue, guard = WorkQueue(clock, namespace_of), Guard(clock, metrics.failed)

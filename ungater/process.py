@@ -44,11 +44,16 @@ class ServedChanges:
         self._due = -math.inf  # when a term ended for this, or is to end
         self._made = 0
 
-    def put_off(self, now: float) -> float:
-        """For how many seconds the term goes on after a change that is seen at ``now``."""
+    def put_off(self, now: float, *, leaving: bool = False) -> float:
+        """For how many seconds the term goes on after a change at ``now``; ``leaving``: of one served no longer."""
         if now - self._due > CALM_SECONDS:
             self._due, self._made = now, 0
         else:
+            # Until the term ends, two controllers serve one that leaves: what one starts, the other suspends.
+            # `topogate migrate kueue --back` waits for as long before Kueue goes on.
+            if leaving:
+                self._due, self._made = now + SHORTEST_PAUSE, self._made + 1
+                return SHORTEST_PAUSE
             # The exponent is bounded, as a loop may go on for months.
             pause = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(self._made, 10))
             self._due, self._made = max(now, self._due + pause), self._made + 1
@@ -69,6 +74,7 @@ class Process:
         self._retold = asyncio.Event()  # other settings are to be gone by
         self._served = ServedChanges()
         self._ending: asyncio.TimerHandle | None = None  # other namespaces are to be served, a little later
+        self._soon = False  # whether that is because one is served no longer
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, COMPONENT, clock=clock)
@@ -103,12 +109,18 @@ class Process:
             # After the last term: events that it asked for are still sent.
             await self._recorder.close()
 
-    def serve_others(self) -> None:
-        """Other namespaces are to be served: the term ends, as with other settings, but not over and over."""
-        if self._ending is not None or self._retold.is_set():
+    def serve_others(self, leaving: str = "") -> None:
+        """Other namespaces are to be served: the term ends, as with other settings, but not over and over.
+
+        ``leaving``: one that is served no longer.
+        """
+        if self._retold.is_set() or (self._ending is not None and (self._soon or not leaving)):
             return  # what changes until the next term begins counts in that
-        seconds = self._served.put_off(self._clock.monotonic())
-        log.info("namespaces are served, or no longer", seconds=round(seconds))
+        if self._ending is not None:
+            self._ending.cancel()
+        self._soon = bool(leaving)
+        seconds = self._served.put_off(self._clock.monotonic(), leaving=self._soon)
+        log.info("namespaces are served, or no longer", seconds=round(seconds), leaving=leaving)
         if seconds <= 0.0:
             self._retold.set()
         else:
@@ -166,6 +178,7 @@ class Process:
         while True:
             # Before the term reads the settings: a change that comes from here on ends it.
             self._retold.clear()
+            # A timer that is left would end this term for labels that it has read.
             if self._ending is not None:
                 self._ending.cancel()
                 self._ending = None

@@ -39,7 +39,7 @@ One = TypeVar("One", bound=objects.Object)
 # A file of tens of thousands of bad objects would fill the terminal otherwise.
 MOST_LINES, MOST_LENGTH = 8, 500  # about what was left out: lines, and characters of one
 # Commands look at namespaces that are served; what Kueue's jobs in them have is known once it was taken over.
-BESIDE: Final = BesideKueue(lambda _: None, lambda: False, lambda: None)
+BESIDE: Final = BesideKueue(lambda _: None, lambda: False, lambda _: None)
 
 
 async def read(client: Client) -> Dump:

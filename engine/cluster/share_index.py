@@ -78,6 +78,7 @@ class ShareIndex:
         """A holder has (1) or has no more (-1) these slots. Only what a workload holds by itself counts."""
         if not self._taken or not isinstance(holder, str):
             return
+        # A workload has all of its parts in one namespace, so the first source tells whose censuses it may be in.
         sources = (slots.assignment.source for slots in parts.values())
         namespace = next((source.namespace for source in sources if source is not None), "")
         for census, counts in self._taken.get(namespace, {}).items():

@@ -66,6 +66,7 @@ class Shares(msgspec.Struct, frozen=True):
             tiers = np.full(tree.count_domains(rank), _UNUSED, np.int64)
             there = {path: at for at in range(len(tiers)) if (path := tree.path(rank, at)) in counts}
             for path, at in there.items():
+                # In whole thousandths: with floats 3 of 10 would be more than a share of 0.3.
                 over = 1000 * counts[path] > rule.most * total
                 if over and rule.required:
                     closed.append(OverShare(rule, path, counts[path], total))

@@ -433,6 +433,7 @@ class CohortTree:
         found = {id(below): dict(more)}
         at, change = below, dict(more)
         while at.parent is not None:
+            # What a node keeps for itself is used first; only what is beyond that counts at its parent.
             for key, amount in change.items():
                 own, used = at.local.get(key, 0), at.usage.get(key, 0)
                 change[key] = max(0, used + amount - own) - max(0, used - own)

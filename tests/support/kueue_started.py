@@ -32,7 +32,7 @@ class KueueWorld(World):
         super().__init__()
 
     def make(self, **options):
-        beside = BesideKueue(self.kueue.get, lambda: self.known, self._restart)
+        beside = BesideKueue(self.kueue.get, lambda: self.known, lambda _: self._restart())
         return super().make(beside=beside, **options)
 
     def _restart(self):

@@ -5,7 +5,8 @@ Rules
   "true". So no namespace is served by both.
 - What is served is read when a term begins. A label that changes ends the term: the next one reads all jobs of the
   namespace, with Kueue's Workloads, before its first look at one. A namespace that is new has none yet. After one such
-  term the next ones end later and later (`ungater.process.ServedChanges`), for whoever changes labels in a loop.
+  term the next ones end later and later (`ungater.process.ServedChanges`), for whoever changes labels in a loop; but
+  soon where one is served no longer, since Kueue serves it by then.
 """
 
 from collections.abc import Callable
@@ -21,12 +22,13 @@ class BesideKueue(msgspec.Struct, frozen=True):
     """What a cache asks about a Kueue beside it, and whom it tells.
 
     ``find``: Kueue's Workload of a job, by the job's id. ``is_known``: whether all of them were read, or it is known
-    that there are none. ``restart``: has the term end, and another begin.
+    that there are none. ``restart``: has the term end, and another begin; called with
+    the name of a namespace that is served no longer, or "" where one is to be served.
     """
 
     find: Callable[[str], KueueWorkload | None]
     is_known: Callable[[], bool]
-    restart: Callable[[], None]
+    restart: Callable[[str], None]
 
 
 class ServedNamespaces:
@@ -50,7 +52,9 @@ class ServedNamespaces:
         if old is None and is_served(new):
             self._names.add(new.metadata.name)
         if self._beside is not None and is_served(new) != self.serves(new.metadata.name):
-            self._beside.restart()
+            # From now on Kueue starts its jobs, which this term would suspend.
+            leaving = new.metadata.name if self.serves(new.metadata.name) else ""
+            self._beside.restart(leaving)
 
 
 def is_served(namespace: Namespace) -> bool:

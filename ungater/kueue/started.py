@@ -41,7 +41,7 @@ class StartedByKueue:
         """What is to be run."""
         return (self._workloads,)
 
-    def beside(self, restart: Callable[[], None]) -> BesideKueue:
+    def beside(self, restart: Callable[[str], None]) -> BesideKueue:
         """What a cache asks of it. ``restart``: has the term end, and another begin."""
         return BesideKueue(self.workload_of_job, lambda: self._workloads.is_known, restart)
 

@@ -27,6 +27,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 def read_boost(text: str) -> int:
     """The number that an annotation says; 0 where it says none of 32 bits."""
+    # Beyond 32 bits Go's ParseInt says an error, and Kueue takes an error for no boost.
     found = int(text) if _NUMBER.fullmatch(text) else 0
     return found if -(1 << 31) <= found < 1 << 31 else 0
 
@@ -47,7 +48,8 @@ def follow_boost(
         times = (observed.boost_since, reserved_at if falls else None)
         # A time that is still to come is a clock's mistake, and would hold the boost for ever.
         due = max([at + rules.life.boost_rest for at in times if at is not None and at <= wall], default=wall)
-        # No time ends the wait of one that is nominated: its victims go, or it waits again, and both bring a look.
+        # One that is nominated has others make room by the boost that it had, and they would end for nothing. No time ends
+        # that wait: its victims go, or it waits again, and both bring a look.
         if asked == observed.boost or (falls and observed.nomination is not None and reserved_at is None):
             pass
         elif due > wall:

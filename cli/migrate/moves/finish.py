@@ -143,6 +143,7 @@ class KueueRemoval:
             for one in await client.list(resource):
                 if is_webhook_of_kueue(one, home):
                     yield RemovedObject(resource, one["metadata"]["name"])
+        # One that leads nowhere fails discovery, and without that no namespace of the cluster can be deleted.
         for one in await list_or_none(client, API_SERVICES):
             spec = one.get("spec") or {}
             if spec.get("group") == _VISIBILITY and (spec.get("service") or {}).get("namespace") == home:
@@ -169,6 +170,7 @@ class KueueRemoval:
             # With Kueue gone, an object that is still there could not be converted, and its kind would never go.
             if one.resource is CUSTOM_RESOURCE_DEFINITIONS:
                 await wait_gone(self._client, [(one.resource, one.name, "")])
+            # Thousands, which say nothing to whoever reads along.
             if one.resource.kind != "Workload":
                 self._tell(f"{one.resource.kind.lower()}/{one.name} deleted")
         # Of all namespaces: a pod may have outlived the LocalQueues of its own, and nobody else would free it.

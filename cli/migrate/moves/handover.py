@@ -111,6 +111,7 @@ class Handover:
             raise say_stopped("nothing was moved", problems)
         objects = self._objects(sight, step)
         require_taken(objects.list_refused())
+        # Of those that are to be labelled only: in the others a gate would keep an interrupted move from going on.
         seen = await look_at_jobs(client, sight, sight.unserved_of(step.namespaces))
         problems += quiet.find_obstacles(seen.jobs, seen.pods)
         problems += (
@@ -229,6 +230,7 @@ class Handover:
             body = {"metadata": {"labels": {SERVED: "true"}}}
             try:
                 await self._client.patch(NAMESPACES, name, body=body, field_manager=FIELD_MANAGER)
+            # Deleted since it was looked at: the other namespaces of the step move all the same.
             except NotFound:
                 continue
             self._labelled.add(name)
@@ -253,7 +255,8 @@ class Handover:
             await asyncio.sleep(POLL_SECONDS)
         told = [f"{title} was not taken over: {why}" for title, why in found.refused.items()]
         told += [
-            f"{title} was not looked at: `topogate doctor` says whether a controller leads"
+            f"{title} was not looked at yet: after other labels that changed lately the controller waits for up to ten "
+            "minutes, so run the command again then; `topogate doctor` says whether one leads"
             for title in found.unanswered
         ]
         raise say_stopped(

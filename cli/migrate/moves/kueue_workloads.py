@@ -46,6 +46,7 @@ def counts_of(job: Json) -> list[int]:
 
 
 def _at_once(spec: Json) -> int:
+    # As Kueue's ``podsCount`` (0.19.2, pkg/controller/jobs/job): by another count it would suspend the job.
     wide = int(spec.get("parallelism", 1))
     return min(wide, int(spec.get("completions") or wide))
 

@@ -121,6 +121,7 @@ class StepObjects:
             return root_of(name, self._sight.view.parents) in self._roots
         if kind == LOCAL_QUEUE:
             return namespace in self._step.namespaces
+        # Any job of the step may name any class, so classes come with each step.
         of_kind: Mapping[str, Collection[str]] = {CLUSTER_QUEUE: self._step.queues, FLAVOR: self._flavors}
         return kind == CLASS or name in of_kind.get(kind, ())
 
@@ -138,6 +139,7 @@ def _forms(obj: Json, there: Json | None) -> Iterator[Json]:
     before: dict[str, Any] = (there or {}).get("spec") or {}
     if obj["kind"] == CLUSTER_QUEUE and there is not None:
         stopped = {"stopPolicy": stop_policy(before)}
+        # A move that was interrupted leaves it outside of its cohort, and an administrator may have stopped it since.
         yield {**obj, "spec": {**leave_cohort(spec), **stopped}}
         yield {**obj, "spec": {**spec, **stopped}}
     elif obj["kind"] == COHORT and there is not None:

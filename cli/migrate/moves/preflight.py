@@ -50,6 +50,7 @@ async def find_missing_here(client: Client, namespace: str) -> AsyncIterator[str
 async def find_unset(client: Client, sight: MoveSight, namespace: str) -> str:
     """Which of Kueue's settings nobody has taken over, in a sentence; "" where none is left."""
     config = await read(client, CONFIG_MAPS, CONFIG_MAP, namespace)
+    # Refused settings are not among them: --apply told of those, and nobody can merge them.
     text = ((config or {}).get("data") or {}).get(CONFIG_KEY, "")
     return tell_unset(text, migrate_objects(sight.read, ()).settings, namespace)
 
@@ -70,6 +71,7 @@ async def find_missing_there(client: Client, sight: MoveSight, kueue_namespace: 
         )
         return
     deployment = await read(client, DEPLOYMENTS, DEPLOYMENT, kueue_namespace)
+    # Deleted since its Configuration was read: no pod is left that could go by an older one.
     if deployment is None:
         return
     labels = ((deployment["spec"].get("selector") or {}).get("matchLabels") or {}).items()

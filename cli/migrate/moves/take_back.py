@@ -60,6 +60,7 @@ from kube.resources import (
 )
 from ungater.model.kueue_objects import FINISHED, KueueWorkload
 
+PARTED_SECONDS: Final = 15.0  # `ungater.process.SHORTEST_PAUSE`, and for both to hear of it
 WATCHED_SECONDS: Final = 10.0  # for which what runs is watched once Kueue looks at it again
 WOKEN: Final = "topogate.dev/woken"
 _KEYS: Final = Keys()
@@ -303,8 +304,8 @@ class TakeBack:
                 await self._client.patch(NAMESPACES, name, body=body, field_manager=FIELD_MANAGER)
                 self._unlabelled.add(name)
                 self._tell(f"namespace {name} is not labelled {SERVED} any more")
-        # A label ends the controller's term, and Kueue's cache of namespaces may be late.
-        await asyncio.sleep(STILL_SECONDS)
+        # A label ends the controller's term after its pause, and Kueue's cache of namespaces may be late.
+        await asyncio.sleep(PARTED_SECONDS)
 
     async def wake_jobs(self, sight: MoveSight, step: MoveStep) -> None:
         """Have Kueue look at each job, and watch what runs. Raises Failure where Kueue suspended something."""
@@ -376,6 +377,7 @@ class TakeBack:
         """Delete our Workloads, and the queues that --move made."""
         # Workloads first: a queue that is deleted before them is waited for by its finalizer.
         for namespace in step.namespaces:
+            # With a namespace went all that was in it.
             if namespace not in sight.labels:
                 continue
             for resource in (WORKLOADS, LOCAL_QUEUES):

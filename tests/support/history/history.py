@@ -90,7 +90,7 @@ class Term:
         client = self.wire.client(clock)
         recorder = EventRecorder(client, "ungater", instance="simulated", clock=clock)
         self.died = asyncio.Event()
-        parts = assemble(history.settings, client, _metrics, recorder, clock, restart=self.died.set)
+        parts = assemble(history.settings, client, _metrics, recorder, clock, restart=lambda _: self.died.set())
         self.controller = Controller(parts, recorder, _metrics, clock)
         self.wire.crash = self._crash
         self.tasks = [asyncio.create_task(self.controller.run()), asyncio.create_task(recorder.run())]

@@ -133,6 +133,34 @@ def test_a_label_that_changes_in_a_loop_ends_fewer_and_fewer_terms():
         now += 600.0 + served.put_off(now)
 
 
+def test_a_namespace_that_kueue_serves_again_is_left_soon_however_many_labels_changed_before():
+    served, now = process.ServedChanges(), 1000.0
+    for _ in range(6):
+        now += served.put_off(now)
+    assert served.put_off(now) > 300.0, "one more that comes waits for long"
+    assert served.put_off(now + 1.0, leaving=True) == process.SHORTEST_PAUSE
+    assert process.ServedChanges().put_off(now, leaving=True) == 0.0
+
+
+async def test_one_that_leaves_ends_a_term_that_was_to_go_on_for_one_that_comes(terms, monkeypatch):
+    monkeypatch.setattr(process, "VERSION_SECONDS", 3600.0)
+    made = process.Process(Settings(leader_election=False), Versions("v1.36.3"), SYSTEM)
+    leading = asyncio.create_task(made.run())
+    while not terms.begun:
+        await asyncio.sleep(0)
+    terms.restart()
+    await terms.again.wait()
+    terms.restart()
+    later = made._ending.when()
+    monkeypatch.setattr(process, "SHORTEST_PAUSE", 0.02)
+    terms.restart("team-a")
+    assert made._ending.when() < later
+    while len(terms.begun) < 3:
+        await asyncio.sleep(0.001)
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
 async def test_changes_that_follow_one_another_end_one_term_together(terms, monkeypatch):
     monkeypatch.setattr(process, "VERSION_SECONDS", 3600.0)
     monkeypatch.setattr(process, "SHORTEST_PAUSE", 0.02)

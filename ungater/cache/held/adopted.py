@@ -196,6 +196,7 @@ class AdoptedAdmissions:
             )
         if queue not in self._queues.quotas.queues:
             raise NotAdoptedError(f"there is no ClusterQueue {queue} of topogate.dev")
+        # Kueue writes names of pod sets in lower case (0.19.2, ``NewPodSetReference``); a JobSet's may be in any.
         by_name = {one.name.lower(): one for one in given.pod_set_assignments}
         whole: list[PodSetAssignment] = []
         present: list[PodSetAssignment] = []
@@ -258,6 +259,7 @@ class AdoptedAdmissions:
             whole = {name: parse(name, str(amount)) for name, amount in said.items() if name != PODS}
         except ValueError as error:
             raise NotAdoptedError(f"resourceUsage of pod set {pod_set.name}: {error}") from error
+        # Kueue says what all pods take. Rounded up for each, as the rest would be lent to others while they use it.
         used = {name: -(-amount // max(1, part.count or 1)) for name, amount in whole.items()}
         own = convert.pod_requests(pod_set.template.spec)
         charged = largest_amounts(map(self._quota.quota_of_pod, pods)) if pods else own

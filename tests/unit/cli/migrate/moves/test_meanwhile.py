@@ -154,7 +154,7 @@ def test_a_label_that_another_command_takes_off_is_not_put_on_again(monkeypatch)
 
 
 def test_a_label_that_comes_back_is_not_taken_off_past_what_was_started_meanwhile(monkeypatch):
-    monkeypatch.setattr("cli.migrate.moves.take_back.STILL_SECONDS", 0)
+    monkeypatch.setattr("cli.migrate.moves.take_back.PARTED_SECONDS", 0)
     server = ApiServer()
     back = TakeBack(server, OPTIONS, print)
     asyncio.run(back.unserve_namespaces(["x"]))
