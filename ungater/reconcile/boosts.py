@@ -48,8 +48,8 @@ def follow_boost(
         times = (observed.boost_since, reserved_at if falls else None)
         # A time that is still to come is a clock's mistake, and would hold the boost for ever.
         due = max([at + rules.life.boost_rest for at in times if at is not None and at <= wall], default=wall)
-        # One that is nominated has others make room by the boost that it had, and they would end for nothing. No time ends
-        # that wait: its victims go, or it waits again, and both bring a look.
+        # One that is nominated has others make room by the boost that it had, and they would end for nothing. No time
+        # ends that wait: its victims go, or it waits again, and both bring a look.
         if asked == observed.boost or (falls and observed.nomination is not None and reserved_at is None):
             pass
         elif due > wall:
