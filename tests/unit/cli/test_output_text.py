@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cli import output
+from cli import output, screen
 from cli.whatif.output import ErrorAnswer, LinesFormat, write
 
 ODD = "[red]a[/red] :warning: [/] [link=x]b"
@@ -91,5 +91,5 @@ def test_json_has_the_same_text_with_its_control_characters_as_escapes(capsys):
 
 
 def test_a_key_of_any_length_is_shown_in_one_line():
-    assert output.in_one_line("a\nb\tc\x1b") == "a\\nb\\tc\\x1b"
-    assert output.in_one_line("x" * 5000) == "x" * 200 + "..."
+    assert screen.in_one_line("a\nb\tc\x1b") == "a\\nb\\tc\\x1b"
+    assert screen.in_one_line("x" * 5000) == "x" * 200 + "..."
