@@ -70,9 +70,9 @@ async def test_what_came_from_kueue_is_listed_kind_by_kind(monkeypatch):
         return None
 
     monkeypatch.setattr(check, "list_resources", some_resources)
-    monkeypatch.setattr(check, "read_cluster", nothing)
+    monkeypatch.setattr(check, "read_as_before", nothing)
     monkeypatch.setattr(check, "migrate_objects", lambda _: SimpleNamespace(objects=wanted))
-    (found,) = await find_differing(client, "kueue-system")
+    (found,) = await find_differing(client, "topogate-system", "kueue-system")
     assert (found.about, found.message) == (
         "LocalQueue ns/q-1",
         "it differs from what Kueue's object says now, in spec.stopPolicy",
