@@ -47,6 +47,7 @@ def require_unchanged(namespaces: Iterable[str], done: Collection[str], *, label
 
 def find_newcomers(view: QueueLinks, step: MoveStep) -> Iterator[str]:
     """What belongs to the step by now and did not when it began, each in a sentence."""
+    # Told and not moved: a tenant who goes on creating LocalQueues could else keep the command from ending.
     now = choose_step(view, [name for name in step.queues if name in view.specs]) if step.queues else step
     again = f"run `topogate migrate kueue --move {' '.join(step.queues)}` again"
     for one in view.local_queues:
