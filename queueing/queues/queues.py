@@ -385,7 +385,7 @@ class Queues:
         less = self.leaving.amounts.get(queue)
         # Quota that is held for successors counts as used; the workload
         # must not seem to borrow because of successors behind it.
-        if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
+        if self.successors and (kept := [one for one in self.kept_for() if one.entry.queue == queue]):
             less = dict(less or {})
             for one in kept:
                 first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}

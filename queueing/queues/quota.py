@@ -42,6 +42,7 @@ from queueing.queues.held import Held, summed
 from queueing.queues.over_time.cohort_use import FairCohortUse
 
 _NONE: Final = Quota(nominal=0)
+_NOTHING: Final[Quantities] = {}
 _UNKNOWN: Final = TreeNode("", is_queue=True)  # of a queue that nobody made and nothing is charged to
 
 
@@ -336,10 +337,10 @@ class Quotas:
 
     def borrows(self, queue: str, amounts: Quantities, less: Quantities | None = None) -> bool:
         """Whether it would use more than its nominal quota of one of these; ``less`` is taken away from its usage."""
-        node = self._nodes.get(queue, _UNKNOWN)
+        node, away = self._nodes.get(queue, _UNKNOWN), less or _NOTHING
         used, quotas = node.usage, node.quota
         for key, amount in amounts.items():
-            if amount > 0 and used.get(key, 0) - (less or {}).get(key, 0) + amount > quotas.get(key, _NONE).nominal:
+            if amount > 0 and used.get(key, 0) - away.get(key, 0) + amount > quotas.get(key, _NONE).nominal:
                 return True
         return False
 
@@ -348,11 +349,13 @@ class Quotas:
 
         ``less`` is taken away from its usage.
         """
+        # Asked of each group of each queue in each cycle: most need not borrow, and above the others is but one cohort.
+        if not self.borrows(queue, amounts, less):
+            return 0
         node = self._nodes.get(queue, _UNKNOWN)
-        # Asked for each queue in each cycle: where there is but one cohort above, the first that lacks says it.
         if len(node.path) == 1 and self.tree.height_of(node.path[0]) == 1:
-            return int(self.borrows(queue, amounts, less))
-        return self.tree.level_of(node, amounts, less or {})
+            return 1
+        return self.tree.level_of(node, amounts, less or _NOTHING)
 
     def overuses_any(self, queue: str, keys: Iterable[FlavorResource]) -> bool:
         """Whether it or a cohort above it uses more than its own of one of these, those that leave not counted."""
