@@ -1,7 +1,8 @@
 """What Kueue's ClusterQueues were before they moved: ConfigMap `topogate-migration`, a key for each queue.
 
 A queue whose key is there is on its way, or has moved; the way back puts its spec back and removes the key. The key is
-written before anything else of a move, and never again while the queue is the same object.
+written before anything else of a move. It is written again only where that move ended before it changed the queue, and
+somebody has changed the queue since.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from cli.cluster.dump import FoundObject
 from cli.install.steps import read
 from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
+from cli.migrate.moves.kueue_spec import is_held
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import KueueObjectsRead, read_cluster
 from cli.output import Failure, counted
@@ -87,7 +89,15 @@ def as_before(one: FoundObject, backups: Backups) -> FoundObject:
     if one.kind != CLUSTER_QUEUE:
         return one
     known = backups.of_queue(one.name, str(one.body["metadata"].get("uid")))
-    return one if known is None else replace(one, body={**one.body, "spec": known.spec})
+    return one if known is None else replace(one, body={**one.body, "spec": spec_before(one.body, known)})
+
+
+def spec_before(body: Json, known: QueueBackup) -> Json:
+    """What a ClusterQueue of Kueue was before its move: what it is, where nothing of it has been changed yet."""
+    spec, kept = body.get("spec") or {}, known.spec
+    # A run that ended after its first write, or while it undid its own hold, may be years old.
+    goes_on = not is_held(spec) and not is_held(kept) and spec.get("cohortName") == kept.get("cohortName")
+    return spec if goes_on else kept
 
 
 async def write_backups(client: Client, before: Backups, changes: Mapping[str, QueueBackup | None]) -> None:

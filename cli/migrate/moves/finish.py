@@ -14,6 +14,7 @@ Rules
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from cli.install.steps import read
@@ -23,8 +24,9 @@ from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.migration import migrate_objects
 from cli.migrate.moves import adoption, quiet
 from cli.migrate.moves.backup import NAME as BACKUPS
-from cli.migrate.moves.handover import MoveOptions, Tell, release_pods, say_stopped
+from cli.migrate.moves.handover import release_pods
 from cli.migrate.moves.kueue_spec import stop_policy
+from cli.migrate.moves.phase_walk import MoveOptions, Tell, say_stopped
 from cli.migrate.moves.preflight import find_missing_here, find_unset
 from cli.migrate.moves.sight import LOCAL_QUEUE, MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
 from cli.migrate.rows import Json
@@ -93,6 +95,10 @@ class KueueRemoval:
             if CLUSTER_QUEUE in kinds:
                 await self.require_moved(kinds)
             await self.remove_all(removed)
+        # Of all namespaces: a pod may have outlived the LocalQueues of its own, and nobody else would free it. Also
+        # where nothing is left: a run that ended between the last deletion and this one left them so.
+        if not keep and (taken := await release_pods(self._client, partial(self._client.list, PODS))):
+            self._tell(f"Kueue's finalizer was taken off {taken} pods")
         self._tell_rest(keep=keep)
 
     async def require_moved(self, kinds: Mapping[str, Resource]) -> None:
@@ -105,7 +111,7 @@ class KueueRemoval:
         problems += [text async for text in self.find_uncovered(sight)]
         namespaces = list_concerned(sight, workloads)
         seen = await look_at_jobs(client, sight, namespaces)
-        ours = await look_at_ours(client, namespaces)
+        ours = await look_at_ours(client, sight, namespaces)
         problems += find_untaken(quiet.running_jobs(seen.workloads, seen.jobs), ours)
         problems += find_stuck(await client.list(PODS, type=Pod), sight.labels)
         if problems:
@@ -162,7 +168,7 @@ class KueueRemoval:
             yield RemovedObject(CONFIG_MAPS, BACKUPS, self._options.namespace)
 
     async def remove_all(self, removed: Collection[RemovedObject]) -> None:
-        """Delete in order, and have pods be deleted without Kueue."""
+        """Delete in order."""
         for one in removed:
             if one.resource.group == GROUP:
                 await self.free_object(one)
@@ -173,9 +179,6 @@ class KueueRemoval:
             # Thousands, which say nothing to whoever reads along.
             if one.resource.kind != "Workload":
                 self._tell(f"{one.resource.kind.lower()}/{one.name} deleted")
-        # Of all namespaces: a pod may have outlived the LocalQueues of its own, and nobody else would free it.
-        if taken := await release_pods(self._client, [""]):
-            self._tell(f"Kueue's finalizer was taken off {taken} pods")
 
     async def free_object(self, one: RemovedObject) -> None:
         """Take Kueue's finalizers off an object; those of others are for others to take off."""

@@ -19,7 +19,7 @@ from cli.migrate.moves.finish import (
     list_concerned,
     sort_kinds,
 )
-from cli.migrate.moves.handover import MoveOptions
+from cli.migrate.moves.phase_walk import MoveOptions
 from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.source_objects import KueueObjectsRead
 from cli.output import Failure

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from support.migrating import found, of_kueue
 
 from cli.migrate.moves.backup import Backups, QueueBackup, write_backups
-from cli.migrate.moves.handover import Handover, MoveOptions
+from cli.migrate.moves.handover import Handover
 from cli.migrate.moves.meanwhile import (
     find_homeless,
     find_lost_backups,
@@ -16,6 +16,7 @@ from cli.migrate.moves.meanwhile import (
     require_queues,
     require_unchanged,
 )
+from cli.migrate.moves.phase_walk import MoveOptions
 from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.moves.steps import LinkedQueue, MoveStep, QueueLinks
 from cli.migrate.moves.take_back import TakeBack
@@ -186,6 +187,6 @@ def test_a_pod_that_comes_behind_kueues_gate_after_the_hold_stops_the_move_at_on
 def test_a_pod_that_came_behind_kueues_gate_just_before_the_label_is_told():
     told = []
     move = Handover(ApiServer(pods=[gated_pod()]), OPTIONS, told.append)
-    asyncio.run(move._tell_left(STEP))
+    asyncio.run(move._tell_left(sight("q"), STEP))
     (text,) = told
     assert text.startswith("note: pod x/p waits behind Kueue's gate")
