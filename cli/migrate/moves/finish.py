@@ -28,6 +28,7 @@ from cli.migrate.moves.handover import release_pods
 from cli.migrate.moves.kueue_spec import stop_policy
 from cli.migrate.moves.phase_walk import MoveOptions, Tell, say_stopped
 from cli.migrate.moves.preflight import find_missing_here, find_unset
+from cli.migrate.moves.rights import needed_to_finish, require_rights
 from cli.migrate.moves.sight import LOCAL_QUEUE, MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import DEPLOYMENT, list_resources
@@ -37,6 +38,7 @@ from kube.client import Client
 from kube.errors import Conflict, NotFound
 from kube.objects import Pod, is_true
 from kube.resources import (
+    API_SERVICES,
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
@@ -50,7 +52,6 @@ from kube.workloads import WorkloadObject
 from ungater.model.kueue_objects import FINISHED, GROUP, KueueWorkload
 from ungater.model.pod_slots import finished
 
-API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", False)
 # Objects before what they refer to; kinds that are not here come after, and these CRDs last: while there is a
 # ClusterQueue, a run that ended is begun again with all of its questions.
 _ORDER: Final = ("Workload", LOCAL_QUEUE, CLUSTER_QUEUE)
@@ -89,6 +90,8 @@ class KueueRemoval:
             for line in describe_removed(removed):
                 self._tell(line)
         if removed and not keep:
+            needed = needed_to_finish(kinds, self._options)
+            await require_rights(self._client, needed, (), nothing="nothing was deleted")
             if not self._confirm(f"Delete {len(removed)} objects of Kueue? There is no way back from it."):
                 raise Failure("nothing was deleted")
             # A question may stay open for hours, and what Kueue has begun meanwhile would end with its Workload.

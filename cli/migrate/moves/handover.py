@@ -34,6 +34,7 @@ from cli.migrate.moves.phase_walk import (
 )
 from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase
 from cli.migrate.moves.preflight import find_missing_here, find_missing_there, find_unset
+from cli.migrate.moves.rights import needed_to_move, require_rights
 from cli.migrate.moves.sight import MoveSight, list_in, look_at_jobs, look_at_ours, used_amounts
 from cli.migrate.moves.steps import MoveStep, choose_step, find_notes
 from cli.migrate.rows import Json
@@ -62,6 +63,8 @@ class Handover(PhaseWalk[MoveFacts]):
         step = choose_step(sight.view, wanted)
         if not step.queues:
             raise Failure("Kueue has no ClusterQueue, so there is nothing to move")
+        needed = needed_to_move(sight.kinds, self._options)
+        await require_rights(self._client, needed, step.namespaces, nothing="nothing was moved")
         await self.check_step(sight, step)
         sight = await self.walk_phases(sight, step, MoveFacts())
         for text in find_newcomers(sight.view, step):

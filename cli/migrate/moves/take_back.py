@@ -37,6 +37,7 @@ from cli.migrate.moves.meanwhile import find_homeless, require_unchanged
 from cli.migrate.moves.phase_walk import MoveOptions, PhaseWalk, Tell, name_queues, say_stopped
 from cli.migrate.moves.phases import MOST_TURNS, BackFacts, BackPhase, next_back_phase
 from cli.migrate.moves.preflight import find_missing_there
+from cli.migrate.moves.rights import needed_to_take_back, require_rights
 from cli.migrate.moves.sight import MoveSight, list_in, list_or_none, look_at_jobs, look_at_ours
 from cli.migrate.moves.steps import MoveStep, choose_step, flavors_of, root_of, tree_of
 from cli.migrate.rows import Json
@@ -76,6 +77,8 @@ class TakeBack(PhaseWalk[BackFacts]):
         """Hand the steps of these queues back; all that moved where none is named. Raises Failure with what to do."""
         sight = await self._look()
         step = self.choose_moved(sight, wanted)
+        needed = needed_to_take_back(sight.kinds, self._options)
+        await require_rights(self._client, needed, step.namespaces, nothing="nothing was moved back")
         problems = [text async for text in find_missing_there(self._client, sight, self._options.kueue_namespace)]
         # Kueue takes a namespace whole, with the queues that were made here after it moved.
         served = self._served_of(sight, step)
