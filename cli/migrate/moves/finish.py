@@ -23,7 +23,7 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.migration import migrate_objects
 from cli.migrate.moves import adoption, quiet
-from cli.migrate.moves.backup import NAME as BACKUPS
+from cli.migrate.moves.backup import read_maps
 from cli.migrate.moves.handover import release_pods
 from cli.migrate.moves.kueue_spec import stop_policy
 from cli.migrate.moves.phase_walk import MoveOptions, Tell, say_stopped
@@ -167,8 +167,9 @@ class KueueRemoval:
             yield RemovedObject(CUSTOM_RESOURCE_DEFINITIONS, crds[kind]["metadata"]["name"])
         if await read(client, DEPLOYMENTS, DEPLOYMENT, home) is not None:
             yield RemovedObject(DEPLOYMENTS, DEPLOYMENT, home)
-        if await read(client, CONFIG_MAPS, BACKUPS, self._options.namespace) is not None:
-            yield RemovedObject(CONFIG_MAPS, BACKUPS, self._options.namespace)
+        # The first one last: without it nobody looks for the others.
+        for one in reversed(await read_maps(client, self._options.namespace)):
+            yield RemovedObject(CONFIG_MAPS, one["metadata"]["name"], self._options.namespace)
 
     async def remove_all(self, removed: Collection[RemovedObject]) -> None:
         """Delete in order."""

@@ -156,7 +156,6 @@ class Handover(PhaseWalk[MoveFacts]):
 
     async def back_up_queues(self, sight: MoveSight, step: MoveStep) -> None:
         """Keep what Kueue's queues are, before anything of them changes."""
-        # All of them in one write: half a step would be taken for one that others moved.
         kept = {
             name: QueueBackup(sight.uid_of(name), sight.live[name].get("spec") or {})
             for name in find_unsaved(sight, step)

@@ -37,7 +37,7 @@ def sight(**labels):
         of_kueue("LocalQueue", "l", {"clusterQueue": "q"}, namespace="x"),
         of_kueue("LocalQueue", "l", {"clusterQueue": "q"}, namespace="y"),
     )
-    return MoveSight({}, KueueObjectsRead(every, []), {}, make_view(every, {}), Backups("t", "", {}), labels, {})
+    return MoveSight({}, KueueObjectsRead(every, []), {}, make_view(every, {}), Backups("t"), labels, {})
 
 
 def workload(namespace, *true):

@@ -18,7 +18,7 @@ THOUSAND = [f"n{at}" for at in range(1000)]
 
 def sight(labelled):
     labels = {name: {} for name in labelled}
-    return MoveSight(KINDS, KueueObjectsRead([], []), {}, make_view([], {}), Backups("t", "", {}), labels, {})
+    return MoveSight(KINDS, KueueObjectsRead([], []), {}, make_view([], {}), Backups("t"), labels, {})
 
 
 def store_of(namespaces):
