@@ -53,6 +53,7 @@ KINDS = {
 }
 PRIORITIES = {"low": 1, "high": 9}
 KUEUE_HEARS, TOPOGATE_HEARS = 3.0, 9.0  # seconds until a label that changed counts, at most
+AWAY = 30.0  # seconds until another controller leads after one was killed
 STEP = 0.5  # seconds between looks of the controllers
 _RUNNING = {"phase": "Running"}
 _OF_THE_MOMENT = {"resourceVersion", "creationTimestamp", "lastTransitionTime"}
@@ -69,12 +70,16 @@ class MoveWorld:
         self.kueue_seen: dict[str, Any] = {}
         self.labels: dict[str, list[tuple[float, dict[str, str]]]] = defaultdict(list)
         self.ending: set[str] = set()  # keys of jobs whose pods end by themselves
+        self.topogate_writes = 0
+        self.topogate_dies_after: int | None = None
+        self.topogate_starts = 0.0  # when it is there (again)
 
     def copy(self) -> "MoveWorld":
         """Another one that is the same."""
         found = MoveWorld(self.store.copy())
         found.started, found.kueue_seen = list(self.started), dict(self.kueue_seen)
         found.labels, found.ending = deepcopy(self.labels), set(self.ending)
+        found.topogate_writes, found.topogate_starts = self.topogate_writes, self.topogate_starts
         return found
 
     # --- commands ----------------------------------------------------------------------------------------------------
@@ -127,11 +132,20 @@ class MoveWorld:
             self._hear_labels()
             # What was heard late is looked at though nothing changes at that moment.
             late = any(loop.now - changes[-1][0] <= TOPOGATE_HEARS + 2 * STEP for changes in self.labels.values())
+            late = late or 0 <= loop.now - self.topogate_starts <= 2 * STEP
             if self.store.version != seen or late:
                 seen = self.store.version
                 PlayedKueue(self).look()
-                PlayedTopogate(self).look()
+                self._look_by_topogate()
             await asyncio.sleep(STEP)
+
+    def _look_by_topogate(self) -> None:
+        if self.store.now < self.topogate_starts:
+            return
+        try:
+            PlayedTopogate(self).look()
+        except Killed:
+            self.topogate_starts = self.store.now + AWAY
 
     def _hear_labels(self) -> None:
         for one in self.store.within(resources.NAMESPACES):
@@ -320,11 +334,17 @@ class PlayedKueue:
 
 
 class PlayedTopogate:
-    """One look of Topogate's at all that it serves."""
+    """One look of Topogate's at all that it serves. Killed is raised after the write after which it dies."""
 
     def __init__(self, world: MoveWorld) -> None:
         self.world = world
         self.store = world.store
+
+    def _write(self, do: Callable[..., object], *what: Any) -> None:
+        do(*what)
+        self.world.topogate_writes += 1
+        if self.world.topogate_writes == self.world.topogate_dies_after:
+            raise Killed
 
     def look(self) -> None:
         """At jobs, then at queues."""
@@ -346,7 +366,7 @@ class PlayedTopogate:
         meta, mine = job["metadata"], self.world.owned(resources.WORKLOADS, job)
         if has_ended(job):
             for one in mine:
-                self.store.delete(resources.WORKLOADS, one["metadata"]["name"], meta["namespace"])
+                self._write(self.store.delete, resources.WORKLOADS, one["metadata"]["name"], meta["namespace"])
             return
         # Its queues are gone: the way back is nearly through, and nobody is served by them.
         if not self.world.queue_of(resources.LOCAL_QUEUES, job):
@@ -354,15 +374,16 @@ class PlayedTopogate:
         if not mine:
             self._take_up(job)
         elif job["spec"]["suspend"] and "Admitted" in types_of(mine[0]):
-            self.world.start(job, {KUEUE_POD_SET: "main"}, {"kueue.x-k8s.io/workload": f"late-{meta['name']}"})
+            annotations = {"kueue.x-k8s.io/workload": f"late-{meta['name']}"}
+            self._write(self.world.start, job, {KUEUE_POD_SET: "main"}, annotations)
         elif job["spec"]["suspend"] and not is_stamped(job):
             self._stamp(job)
         elif not job["spec"]["suspend"] and "Admitted" not in types_of(mine[0]):
-            self.world.suspend(job, "Topogate")
+            self._adopt(job, mine[0])
 
     def _take_up(self, job: Json) -> None:
         meta = job["metadata"]
-        theirs = [one for one in self._theirs(job) if "Admitted" in types_of(one)]
+        theirs = self._admitted_by_kueue(job)
         template = theirs[0]["spec"]["podSets"][0]["template"] if theirs else job["spec"]["template"]
         count = job["spec"]["parallelism"]
         body = {
@@ -373,22 +394,30 @@ class PlayedTopogate:
                 "priority": priority_of(job),
             },
         }
-        runs = not job["spec"]["suspend"]
-        if runs and not theirs:
-            self.world.suspend(job, "Topogate")
-        queue = self.world.queue_of(resources.LOCAL_QUEUES, job)
-        status = admitted(job, queue, self.store.time(), "Adopted") if runs else {}
-        self.store.create(resources.WORKLOADS, {**body, "status": status}, meta["namespace"], status=True)
+        self._write(self.store.create, resources.WORKLOADS, body, meta["namespace"])
 
-    def _theirs(self, job: Json) -> list[Json]:
+    def _adopt(self, job: Json, mine: Json) -> None:
+        if not self._admitted_by_kueue(job):
+            self.world.suspend(job, "Topogate")
+            return
+        queue = self.world.queue_of(resources.LOCAL_QUEUES, job)
+        self._admit_one(mine, admitted(job, queue, self.store.time(), "Adopted"))
+
+    def _admitted_by_kueue(self, job: Json) -> list[Json]:
         served = any(one["kind"] == "Workload" for one in self.store.kinds())
-        return self.world.owned(THEIRS, job) if served else []
+        return [one for one in self.world.owned(THEIRS, job) if "Admitted" in types_of(one)] if served else []
+
+    def _admit_one(self, mine: Json, status: Json) -> None:
+        meta = mine["metadata"]
+        body = {"status": status}
+        self._write(self.store.patch, resources.WORKLOADS, meta["name"], meta["namespace"], body, "status")
 
     def _stamp(self, job: Json) -> None:
         annotations = {KEYS.pod_set: "main", KEYS.unconstrained: "true"}
         template = {"metadata": {"annotations": annotations}, "spec": {"schedulingGates": [{"name": OUR_GATE}]}}
         meta = job["metadata"]
-        self.store.patch(resources.JOBS, meta["name"], meta["namespace"], {"spec": {"template": template}})
+        body = {"spec": {"template": template}}
+        self._write(self.store.patch, resources.JOBS, meta["name"], meta["namespace"], body)
 
     def _admit(self, queue: Json) -> None:
         name = queue["metadata"]["name"]
@@ -401,16 +430,14 @@ class PlayedTopogate:
             if (count := job["spec"]["parallelism"]) > left:
                 return
             left -= count
-            meta = one["metadata"]
-            status = admitted(job, name, self.store.time(), "Admitted")
-            self.store.patch(resources.WORKLOADS, meta["name"], meta["namespace"], {"status": status}, "status")
+            self._admit_one(one, admitted(job, name, self.store.time(), "Admitted"))
 
 
 # --- objects ---------------------------------------------------------------------------------------------------------
 
 
 def make_world() -> MoveWorld:
-    """Queues a (namespace x) and b (x and y) of a cohort, in which three jobs run and five wait; Kueue serves all."""
+    """Queues a (namespace x) and b (x and y) of a cohort, in which two jobs run and five wait; Kueue serves all."""
     store = MoveStore()
     world = MoveWorld(store)
     for name in ("x", "y", NAMESPACE, HOME):

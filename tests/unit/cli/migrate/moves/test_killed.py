@@ -1,7 +1,7 @@
 """A move, the way back and the end of Kueue, killed after each of their writes and run again.
 
-Both controllers are played (`support.move_world`): that a kill of Topogate's between any two of its own writes loses
-nothing is what simulated histories try (`support.history.kueue`).
+Both controllers are played (`support.move_world`), and Topogate's is killed after each of its writes too. That the real
+one loses nothing then is what simulated histories try (`support.history.kueue`).
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import functools
 import pytest
 from support.move_world import KINDS, make_world
 
+from cli.migrate.moves.handover import KUEUE_FINALIZER
 from cli.output import Failure
 from kube.resources import CLUSTER_QUEUES, CONFIG_MAPS, JOBS, NAMESPACES, PODS, WORKLOADS
 
@@ -34,6 +35,14 @@ def served_here():
     world.run("--move")
     world.end("a-runs")
     assert world.started == ["a-runs", "b-runs", "a-first"]
+    return world
+
+
+@functools.cache
+def with_a_pod_of_kueues():
+    """As above, and a plain pod of Kueue's has its finalizer again, which is the last thing that is taken."""
+    world = served_here().copy()
+    world.store.patch(PODS, "plain", "x", {"metadata": {"finalizers": [KUEUE_FINALIZER]}})
     return world
 
 
@@ -66,7 +75,7 @@ def started_in_the_end(world):
 
 @pytest.mark.parametrize(
     ("start", "way", "most"),
-    [(served_by_kueue, "--move", 25), (served_here, "--back", 45), (served_here, "--finish", 40)],
+    [(served_by_kueue, "--move", 25), (served_here, "--back", 45), (with_a_pod_of_kueues, "--finish", 40)],
 )
 def test_a_command_that_is_killed_after_any_write_ends_as_undisturbed_when_it_is_run_again(start, way, most):
     goal, writes = undisturbed(start, way)
@@ -120,6 +129,18 @@ def spec_of(world, name, kind=CLUSTER_QUEUES):
 def admitted_here(world):
     every = world.store.within(WORKLOADS)
     return [one["metadata"]["name"] for one in every if (one.get("status") or {}).get("admission")]
+
+
+def test_a_controller_that_is_killed_after_any_write_during_a_move_takes_over_the_same():
+    start, (goal, _) = served_by_kueue(), undisturbed(served_by_kueue, "--move")
+    order, writes = started_in_the_end(goal), goal.topogate_writes
+    assert writes == 14, "a Workload of each of seven jobs, two admissions, and five templates of those that wait"
+    for at in range(1, writes + 1):
+        world = start.copy()
+        world.topogate_dies_after = at
+        world.run("--move")
+        assert differences(world, goal) == {}, f"killed after write {at}"
+        assert started_in_the_end(world) == order, f"killed after write {at}"
 
 
 def test_a_move_that_gives_up_is_killed_while_it_undoes_its_hold():
