@@ -97,7 +97,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
             _wake_kept_out(queues, claim)
         if was_soft and not claim.soft and queues.quotas.over_time.scopes:
             # From now on order decides between it and those of other queues, where so far what they used did.
-            queues.pending.move_events_to_active([("claim", claim.key)])
+            queues.pending.keeps_less(claim.key, claim.entry.queue)
         # A domain that once would do may lose nodes, or gain pods that no queue admitted. The proof costs a placement
         # in the emptied cluster, so it is repeated rarely.
         if claim.waited - claim.proved_at >= queues.rules.patience:
@@ -297,8 +297,7 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
 
 def _wake_kept_out(queues: Queues, claim: BackfillReservation) -> None:
     queues.pending.room_freed(claim.option.rooms)
-    # Workloads that the claim kept from quota wait for this event: no quota is given back, so no other event comes.
-    queues.pending.move_events_to_active([("claim", claim.key)])
+    queues.pending.keeps_less(claim.key, claim.entry.queue)
 
 
 def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:

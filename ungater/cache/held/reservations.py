@@ -133,7 +133,9 @@ class Reservations:
     def find_stop(self, entry: WorkloadEntry) -> str | None:
         """Which of the queues is stopped by which a job holds something; None where neither is."""
         queued = self.queues.entries.get(entry.key)
-        return self.queues.find_stop(queued) if queued is not None and queued.phase in HOLDING else None
+        if queued is None or queued.phase not in HOLDING:
+            return None
+        return self.queues.config.find_stop(queued.workload, queued.queue)
 
     def want(self, entry: WorkloadEntry) -> None:
         """One that holds something wants what `reconcile` said: other places for lost slots, else more pods."""
