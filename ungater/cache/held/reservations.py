@@ -28,7 +28,7 @@ from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules
-from ungater.model.conditions import ADMITTED, PODS_READY, QUOTA_RESERVED, moment, true_since
+from ungater.model.conditions import QUOTA_RESERVED, moment, read_run_times, true_since
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
@@ -248,14 +248,8 @@ class Reservations:
 
         True where somebody is to be looked at again.
         """
-        conditions, now = entry.observed.conditions if entry.observed is not None else (), self._clock()
-        admitted_at, ready_at = true_since(conditions, ADMITTED), true_since(conditions, PODS_READY)
-        # The clock of whoever led before may be ahead of this one.
-        return self.queues.run_times.note_start(
-            entry.key,
-            None if admitted_at is None else min(admitted_at, now),
-            None if ready_at is None else min(ready_at, now),
-        )
+        conditions = entry.observed.conditions if entry.observed is not None else ()
+        return self.queues.run_times.note_start(entry.key, *read_run_times(conditions, self._clock()))
 
     # --- holding ---------------------------------------------------------------------------------------------------
 
