@@ -27,7 +27,7 @@ from engine.reasons import Reason
 from engine.reservation_key import ReservationKey
 from engine.results import Refusal, WorkloadRequest
 from queueing import messages
-from queueing.cycle.backfill import barring_claim, reopen
+from queueing.cycle.backfill import await_crossing, barring_claim, reopen
 from queueing.cycle.bisection import most
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
 from queueing.queues.entry import AssumedAdmission, Entry, Phase
@@ -305,6 +305,7 @@ def _refuse_quota(queues: Queues, entry: Entry, delta: Quantities) -> Refusal | 
     # a service could scale out for ever in front of it.
     claim = barring_claim(queues, entry, FlavorAssignment({}, delta, ()))
     if claim is not None:
+        await_crossing(queues, claim, entry)
         return messages.kept_quota_refusal(queues.title_of(claim.key), queues.quotas.pool(queue))
     return None
 
