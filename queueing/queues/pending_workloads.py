@@ -94,7 +94,12 @@ class PendingWorkloads:
             entry.get_stuck(queue, stuck)
             return
         line, key = self.lines[queue], entry.workload.base
-        entry.join(queue, line.add(entry.order, entry.shape, entry.workload.part))
+        group = line.add(entry.order, entry.shape, entry.workload.part)
+        entry.join(queue, group)
+        # What refused a younger one need not refuse it: by policy it may evict those that are younger than itself, and
+        # it comes before claims of these.
+        if group.inadmissible and group.head == entry.order:
+            self.look_again(group)
         heapq.heappush(self.aging, (entry.since + self._rules.patience, key))
         # In whatever line: a cohort above it may go by use, now or later, and claims stop it no more by that once late.
         if self._rules.use is not None:
