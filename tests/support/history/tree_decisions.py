@@ -7,7 +7,7 @@ the controller's own account, which others judge.
 - A workload that is let in, grows, or has others evicted ends within all limits: its queue and each cohort above it use
   no more than they have and may borrow, and nobody lends more than it may.
 - A workload of another queue is a victim only while its queue, and each cohort above it that is not above the
-  preemptor, uses more than is its own; in some order of the victims.
+  preemptor, uses more than is its own; in some order of the victims. A successor counts as if it were admitted.
 - A victim of another queue is in the same tree.
 """
 
@@ -98,10 +98,16 @@ class TreeDecisions:
             its = oracle.held[other][0]
             if oracle.root(("q", its)) != oracle.root(("q", entry.queue)):
                 self.say(f"{key} preempts {other} of {its}, in another tree")
+        now = dict(oracle.held)
+        # A successor is charged only what those that leave do not hold, and a plan is made as if they were gone.
+        for one in queues.successors.values():
+            if one.holder in now:
+                oracle.held[one.holder] = one.entry.queue, {KEY: _cpu(one.option.amounts)}, False
         # Of one that loses some slices alone, the account says only what all of it takes.
         if not any(one.domains for one in victims) and not _can_be_taken(oracle, entry.queue, others, victims):
             held = {str(one): oracle.held[one] for one in others}
             self.say(f"{key} of {entry.queue} preempts {held}, of which not all is borrowed: {_told(oracle)}")
+        oracle.held = now
         for victim in victims:
             oracle.held.pop(whole_of(victim.key), None)
         asked, left = _cpu(made.option.amounts), oracle.left(("q", entry.queue), KEY)
