@@ -7,7 +7,7 @@ their shares (setting ``fairSharing``), and in some the classes of jobs are Work
 
 - What is admitted anew is within all limits of the tree, by naive recursion (`support.tree_oracle`): no queue takes
   what another one does not lend, nor more than it may borrow.
-- At rest, whoever fits the quota of its own queue, as far as the tree leaves it, does not wait.
+- At rest, whoever fits what the tree leaves its queue, by its own quota or by a loan, does not wait.
 - Nobody has another one evicted for ever: it comes to rest, as each history does.
 """
 

@@ -15,7 +15,7 @@ from support.history import history
 from kube import queues
 from queueing.model import Cohort
 from queueing.preemption import cohort_reach, simulate
-from queueing.queues.cohort_tree import TreeNode
+from queueing.queues.cohort_tree import CohortTree, TreeNode
 from ungater.cache import config
 
 SEEDS = range(60)
@@ -69,6 +69,17 @@ def unlimited(wire) -> Cohort:
     )
 
 
+def without_loans() -> AbstractContextManager[object]:
+    """A queue of a tree takes what is its own, and no more."""
+    available_to = CohortTree.available_to
+
+    def keeps_own(self, node, key):
+        own = max(0, node.subtree.get(key, 0) - node.usage.get(key, 0))
+        return min(available_to(self, node, key), own) if node.path else available_to(self, node, key)
+
+    return patch.object(CohortTree, "available_to", keeps_own)
+
+
 def from_anybody() -> AbstractContextManager[object]:
     """Whoever is within its own quota is no less a victim for that."""
     return overusing(lambda *_: True)
@@ -88,6 +99,7 @@ def overusing(overuses):
 
 
 MUTANTS = {
+    "nobody borrows": (without_loans, "waits and would fit", (53, 65, 74)),
     "a cohort borrows without its limit": (lambda: without("borrowing"), LIMITS, (1,)),
     "a cohort lends without its limit": (lambda: without("lending"), LIMITS, (20,)),
     "a restart forgets the limits of cohorts": (after_a_start, LIMITS, (16,)),
