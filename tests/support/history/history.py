@@ -432,7 +432,9 @@ class History:
         }
         waits = {name_of(each) for each in self.server.all("workloads") if self.judge.waits_for_long(each)}
         honest = {
-            key: slots for key, slots in held["slots"].items() if not key.startswith(f"{HOSTILE}/") and key not in waits
+            key: slots
+            for key, slots in held["slots"].items()
+            if not key.startswith(f"{HOSTILE}/") and (key in stored or key not in waits)
         }
         if stored != honest:
             self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {honest}")
