@@ -16,9 +16,10 @@ from unittest.mock import patch
 
 import structlog
 from support.history import loop as loops
-from support.history import needless
+from support.history import needless, tree_decisions
 from support.history.actors import Cluster, takes
 from support.history.admission import AdmissionPlugins
+from support.history.contention import TreeContention
 from support.history.filters import HiddenFilter
 from support.history.gangs import Gangs
 from support.history.judge import Judge
@@ -147,8 +148,9 @@ class History:
         self.judge.losses.minimums = minimums
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
         by_use = self.settings.fair_use_half_life_seconds is not None
-        boosts = seed % 6 == 2
+        boosts = seed % 6 == 2 or (self.trees.there and seed % 3 == 2)
         self.users = Users(self.server, self.cluster, self.rng, self.note, by_use=by_use, boosts=boosts)
+        self.contention = TreeContention(self.trees, self.users, seed, self._kill)
         self.gangs = Gangs(self.server, self.cluster, seed, self.note)
         self.term: Term | None = None
         self.terms = 0
@@ -176,7 +178,7 @@ class History:
             self.users.saw(key, who),
         )
         try:
-            with fewer_tasks(), loops.groups_in_order(), self._judged_plans():
+            with fewer_tasks(), loops.groups_in_order(), self._judged_plans(), self._judged_trees():
                 asyncio.set_event_loop(self.loop)
                 self.loop.run_until_complete(self._live())
         except RuntimeError as error:
@@ -189,6 +191,9 @@ class History:
         return needless.judged_plans(
             self.judge.wrong.append, self.loop.clock.now, lambda: needless.stopping(self.term.controller)
         )
+
+    def _judged_trees(self) -> AbstractContextManager[None]:
+        return tree_decisions.judged_decisions(self.trees, self.judge.wrong.append, lambda: self.term.controller)
 
     def _close(self) -> None:
         self.loop.choose = None
@@ -215,6 +220,7 @@ class History:
         self.kueue.begin()
         self.gangs.begin()
         self.trees.begin()
+        self.contention.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
         background.add_done_callback(self._ended)
@@ -231,6 +237,7 @@ class History:
         self.plugins.rest()
         self.gangs.rest()
         self.trees.rest()
+        self.contention.rest()
         if self.cluster.hidden.on:
             await self._until(HANGING + QUIET)
             self._hanging()
@@ -275,6 +282,12 @@ class History:
                 self._activity.clear()
                 await self._activity.wait()
             await asyncio.sleep(self.rng.random() * self.rng.choice((0.01, 0.3, 2.0)))
+
+    def _kill(self) -> None:
+        """The controller dies."""
+        if self.term is not None:
+            self.note("crash", "by hand")
+            self.term.wire.crash()
 
     def _wake(self, plural: str) -> None:
         self._activity.set()
@@ -419,7 +432,9 @@ class History:
         }
         waits = {name_of(each) for each in self.server.all("workloads") if self.judge.waits_for_long(each)}
         honest = {
-            key: slots for key, slots in held["slots"].items() if not key.startswith(f"{HOSTILE}/") and key not in waits
+            key: slots
+            for key, slots in held["slots"].items()
+            if not key.startswith(f"{HOSTILE}/") and (key in stored or key not in waits)
         }
         if stored != honest:
             self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {honest}")

@@ -619,7 +619,7 @@ class Judge:
         return everything
 
     def _quota_left(self, local: str, more: int, *, idle: bool) -> bool:
-        """Whether its queue has room, without a loan."""
+        """Whether its queue has room: without a loan, but in a tree of cohorts, where it may be one."""
         found = self.server.get("localqueues", local, NAMESPACE)
         queue = self.server.get("clusterqueues", found["spec"]["clusterQueue"]) if found is not None else None
         if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
@@ -644,7 +644,9 @@ class Judge:
             if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
         if self._trees.there:
-            return used[name] + more <= nominal_of(queue) and self._trees.surely_left(name, used) >= more
+            # Of an idle cluster that is no promise: what is lent others may keep for as long as they run.
+            loan = not idle or used[name] + more <= nominal_of(queue)
+            return loan and self._trees.surely_left(name, used) >= more
         total = sum(map(nominal_of, others)) - sum(used[each["metadata"]["name"]] for each in others)
         return used[name] + more <= nominal_of(queue) and (not cohort or more <= total)
 

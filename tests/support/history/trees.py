@@ -7,7 +7,7 @@ their shares (setting ``fairSharing``), and in some the classes of jobs are Work
 
 - What is admitted anew is within all limits of the tree, by naive recursion (`support.tree_oracle`): no queue takes
   what another one does not lend, nor more than it may borrow.
-- At rest, whoever fits the quota of its own queue, as far as the tree leaves it, does not wait.
+- At rest, whoever fits what the tree leaves its queue, by its own quota or by a loan, does not wait.
 - Nobody has another one evicted for ever: it comes to rest, as each history does.
 """
 
@@ -30,7 +30,8 @@ CIRCLE = 8.0  # seconds for which cohorts are each other's parents
 LAG = 300.0  # seconds for which an older tree may still be what the controller knows
 KEY = ("gpu", "cpu")
 
-Named = dict[str, tuple[dict[tuple[str, str], tuple[int, int | None, int | None]], str]]
+Quotas = dict[tuple[str, str], tuple[int, int | None, int | None]]
+Named = dict[str, tuple[Quotas, str]]
 
 
 class CohortTrees:
@@ -43,6 +44,8 @@ class CohortTrees:
         self.there = self.rng.random() < 1 / 3
         self.fair = self.there and self.rng.random() < 0.4
         self._busy = self.there
+        # What each version of a Cohort or ClusterQueue says: what a controller decides by is one that it has heard of.
+        self.read: dict[tuple[str, str, str], tuple[Quotas, str]] = {}
         self._versions: dict[str, list[tuple[float, Named]]] = {
             kind: [(0.0, {})] for kind in ("cohorts", "clusterqueues")
         }
@@ -56,7 +59,7 @@ class CohortTrees:
         for name in COHORTS:
             if self.rng.random() < 0.7:
                 self._make(name)
-        spec = {"resourceGroups": [_group(self._quota(self.rng.randint(0, 4)))], "namespaceSelector": {}}
+        spec = {"resourceGroups": [make_group(self._quota(self.rng.randint(0, 4)))], "namespaceSelector": {}}
         create = self.server.create
         create("clusterqueues", make_object(resources.CLUSTER_QUEUES, "cq-c", spec), "admin")
         for queue in QUEUES:
@@ -108,7 +111,9 @@ class CohortTrees:
         parent = self.rng.choice([one for one in PARENTS if one != name])
         spec: Json = {"parentName": parent} if parent else {}
         if self.rng.random() < 0.6:
-            spec["resourceGroups"] = [_group(self._quota(self.rng.randint(0, 4), limited=bool(parent), cohort=True))]
+            spec["resourceGroups"] = [
+                make_group(self._quota(self.rng.randint(0, 4), limited=bool(parent), cohort=True))
+            ]
         return spec | self._weight()
 
     def _weight(self) -> Json:
@@ -128,7 +133,7 @@ class CohortTrees:
         parent, more = self.rng.choice(("", *COHORTS, "missing")), self._weight()
         assert found is not None
         nominal = int(found["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"])
-        group = _group(self._quota(nominal, limited=bool(parent)))
+        group = make_group(self._quota(nominal, limited=bool(parent)))
         reclaim, borrow = self.rng.choice(("Any", "Any", "LowerPriority")), self.rng.random() < 0.3
 
         def mutate(new: Json) -> None:
@@ -184,6 +189,8 @@ class CohortTrees:
     def saw(self, key: Key) -> None:
         """One object was changed."""
         if key[0] in self._versions:
+            if (one := self.server.objects.get(key)) is not None:
+                self.read[key[0], key[2], one["metadata"]["resourceVersion"]] = _read(one)
             named = {one["metadata"]["name"]: _read(one) for one in self.server.all(key[0])}
             self._versions[key[0]].append((self.server.loop.now, named))
 
@@ -225,7 +232,7 @@ def _is_in_circle(oracle: TreeOracle, queue: str) -> bool:
     return bool(at)
 
 
-def _read(one: Json) -> tuple[dict[tuple[str, str], tuple[int, int | None, int | None]], str]:
+def _read(one: Json) -> tuple[Quotas, str]:
     """Quotas, and the parent."""
     spec: dict[str, Any] = one.get("spec") or {}
     quotas = {}
@@ -238,5 +245,6 @@ def _read(one: Json) -> tuple[dict[tuple[str, str], tuple[int, int | None, int |
     return quotas, spec.get("parentName") or spec.get("cohortName") or ""
 
 
-def _group(quota: Json) -> Json:
+def make_group(quota: Json) -> Json:
+    """The resource group of a queue or cohort with this one quota."""
     return {"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": [quota]}]}

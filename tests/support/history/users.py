@@ -94,6 +94,9 @@ class Users:
         self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
         if self.tenant.share:  # most ways to ask for more, or to be another's, are those of pods that no Job makes
             self.sets, self.meddles = rng.choice((self.sets, 0.5)), max(self.meddles, 0.1)
+        self.queues: tuple[str, ...] = ("a", "a", "b", "")  # LocalQueues of what is submitted, "" for none
+        self.counts = COUNTS  # pods of a Job
+        self.most_quota = 8  # that somebody gives a queue
         self.busy = True
         self._numbers = 0
         self._class = ""  # the PriorityClass of what is being submitted
@@ -260,8 +263,8 @@ class Users:
         """Somebody wants pods; ``like``: under the name, and of the kind, of one that was there; ``more``: of a Job."""
         rng = self.rng
         self._numbers += 1
-        count = rng.choice(COUNTS)
-        queue = rng.choice(("a", "a", "b", ""))
+        count = rng.choice(self.counts)
+        queue = rng.choice(self.queues)
         labels = {QUEUE: queue} if queue else {}
         if queue and rng.random() < 0.5:
             labels[CLASS] = rng.choice(("low", "high"))
@@ -465,7 +468,7 @@ class Users:
             drop(self.server, job, "user")
 
     def _quota(self) -> None:
-        queue, amount = self._any("clusterqueues"), self.rng.randint(1, 8)
+        queue, amount = self._any("clusterqueues"), self.rng.randint(1, self.most_quota)
         self.server.change(queue, lambda new: new["spec"].update(resourceGroups=[_quota(amount)]), "admin")
 
     def _stop(self) -> None:
