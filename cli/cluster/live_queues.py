@@ -32,7 +32,7 @@ from queueing.model import Rules
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from ungater.model.admission import read_quota
-from ungater.model.conditions import true_since
+from ungater.model.conditions import read_run_times
 
 One = TypeVar("One", bound=Object)
 
@@ -195,9 +195,7 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[WholeWorkl
         queues.restore_workload(
             state, _workload_for_order(one), grant, now, nominated=victims, waits=nominated, since=since
         )
-        begun = (true_since(one.status.conditions, kind) for kind in ("Admitted", "PodsReady"))
-        # As `Reservations.note_start`: by a clock that was ahead the controller keeps nobody safe for longer.
-        queues.run_times.note_start(objects.key(one), *(None if at is None else min(at, now) for at in begun))
+        queues.run_times.note_start(objects.key(one), *read_run_times(one.status.conditions, now))
     for one, grant in held:
         # After all of them: growth is held beside what its workload has.
         nomination = one.status.nomination

@@ -13,7 +13,7 @@ from cli.migrate.apply_objects import AppliedObjects, apply_report
 from cli.migrate.check import check_cluster, render_findings
 from cli.migrate.migration import migrate_objects
 from cli.migrate.moves.backup import read_as_before
-from cli.migrate.moves.handover import MoveOptions
+from cli.migrate.moves.phase_walk import MoveOptions
 from cli.migrate.moves.running import run_way, show_steps
 from cli.migrate.rendering import render_report
 from cli.migrate.rows import MigrationReport

@@ -27,7 +27,8 @@ Rules
   job without a queue may wait for as long as small ones come.
 - In one queue who comes before whom is their place there: where its LocalQueues take turns by use, the score decides
   until one has waited for ``Rules.hold``. So a claim of a heavy LocalQueue stops no lighter one until then, and all
-  that came later afterwards. The same holds between the children of a cohort that goes by use over time.
+  that came later afterwards. The same holds between the children of a cohort that goes by use over time. Scores cross
+  as time goes on, so whoever is kept out by them is looked at again after a pause (`await_crossing`).
 - A claimant waits only for what runs, and for claimants before it: there is no cycle, so no deadlock.
 """
 
@@ -97,7 +98,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
             _wake_kept_out(queues, claim)
         if was_soft and not claim.soft and queues.quotas.over_time.scopes:
             # From now on order decides between it and those of other queues, where so far what they used did.
-            queues.pending.move_events_to_active([("claim", claim.key)])
+            queues.pending.keeps_less(claim.key, claim.entry.queue)
         # A domain that once would do may lose nodes, or gain pods that no queue admitted. The proof costs a placement
         # in the emptied cluster, so it is repeated rarely.
         if claim.waited - claim.proved_at >= queues.rules.patience:
@@ -297,8 +298,7 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
 
 def _wake_kept_out(queues: Queues, claim: BackfillReservation) -> None:
     queues.pending.room_freed(claim.option.rooms)
-    # Workloads that the claim kept from quota wait for this event: no quota is given back, so no other event comes.
-    queues.pending.move_events_to_active([("claim", claim.key)])
+    queues.pending.keeps_less(claim.key, claim.entry.queue)
 
 
 def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
@@ -322,6 +322,18 @@ def comes_before(queues: Queues, claim: BackfillReservation, entry: Entry) -> bo
         if queues.quotas.has_used_less(entry.queue, claim.entry.queue):
             return False
     return claim.order < entry.order
+
+
+def await_crossing(queues: Queues, claim: BackfillReservation, entry: Entry) -> None:
+    """A claim keeps quota from one: where what both used so far decides that, it is looked at again as time passes."""
+    if claim.entry.queue == entry.queue:
+        (on_time, score, _), (beside, other, _) = queues.place_of(claim.entry), queues.place_of(entry)
+        by_use = bool(on_time and beside) and score != other
+    else:
+        by_use = queues.quotas.has_used_less(claim.entry.queue, entry.queue)
+    # No event says that scores cross, and the claim may last: until then the quota would be left to nobody.
+    if by_use:
+        queues.quotas.over_time.bar_queue(entry.queue)
 
 
 def claims_behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:

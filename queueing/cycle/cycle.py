@@ -117,7 +117,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     shield = Shield(state, queues, now, made.failed)
     # A workload that was admitted in the last cycle is nobody's victim until its
     # write has ended: evicting it would evict what the API server does not know yet.
-    queues.fresh.intersection_update(queues.storing)  # the others are stored by now
+    for admitted in queues.fresh - queues.storing:  # these are stored by now
+        queues.stored(admitted)
     # 1. Time: who was put off and is due waits again, and so does who waits until its devices are counted.
     queues.wake_due(now)
     if state.cluster.devices.counting.next_round():
@@ -170,7 +171,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     )
     # 9. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_take_news(queues, limit))
-    made.more = bool(growers) or any(line.next() is not None for line in queues.pending.lines.values())
+    made.more = bool(elastic.eager(queues)) or any(line.next() is not None for line in queues.pending.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
     if any(line.waits_for_time for line in queues.pending.lines.values()):
         made.come_back(now + TURN)
@@ -195,7 +196,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     entry = queues.entries[key]
     grant = entry.grant
     # Also with victims left: those that were not evicted yet stay, and their status says so.
-    if (stopped := queues.find_stop(entry)) is not None:
+    if (stopped := queues.config.find_stop(entry.workload, entry.queue)) is not None:
         victims = tuple(sorted(entry.victims, key=order_of))
         queues.release_and_requeue(state, key, now)
         made.given_up.append(Waiting(key, Reason.QUEUE_STOPPED, stopped, victims=victims))

@@ -27,7 +27,7 @@ from engine.reasons import Reason
 from engine.reservation_key import ReservationKey
 from engine.results import Refusal, WorkloadRequest
 from queueing import messages
-from queueing.cycle.backfill import barring_claim, reopen
+from queueing.cycle.backfill import await_crossing, barring_claim, reopen
 from queueing.cycle.bisection import most
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
 from queueing.queues.entry import AssumedAdmission, Entry, Phase
@@ -67,12 +67,12 @@ def resize(state: ClusterState, queues: Queues, key: str, counts: Mapping[str, i
     more = {name: max(count, held[name]) for name, count in counts.items() if count > held[name] or name in dearer}
     # Given back first: what shrinks may be the very room and quota that the other pod set grows into.
     if fewer:
-        _apply(state, queues, entry, _shrunk(state, entry, fewer))
+        hold_resized(state, queues, entry, _shrunk(state, entry, fewer))
     grown = _grown(state, queues, entry, more) if more else None
     if isinstance(grown, Refusal):
         return Resized(key, _grant(entry), grown) if fewer else grown
     if grown is not None:
-        _apply(state, queues, entry, grown)
+        hold_resized(state, queues, entry, grown)
     return Resized(key, _grant(entry)) if fewer or more else None
 
 
@@ -98,7 +98,7 @@ def lose(state: ClusterState, queues: Queues, key: str) -> Resized | None:
     counts = dict(_grant(entry).counts)
     for part in lost:
         counts[part.pod_set] -= part.count
-    _apply(state, queues, entry, _with_fewer(entry, counts, kept))
+    hold_resized(state, queues, entry, _with_fewer(entry, counts, kept))
     return Resized(key, _grant(entry))
 
 
@@ -190,7 +190,7 @@ def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     if best is None:
         return []
     # Granting forgets what was refused, and the rest of the wish is still refused: the text is put back below.
-    _apply(state, queues, entry, best)
+    hold_resized(state, queues, entry, best)
     if refusal is not None:
         entry.record_refusal(refusal)
     queues.grow_later(key, wish)
@@ -267,7 +267,7 @@ def _with_fewer(entry: Entry, counts: Mapping[str, int], parts: Sequence[Assignm
 def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> AssumedAdmission | Refusal:
     grant, key = _grant(entry), entry.workload.base
     queue = queues.quotas.queues.get(grant.queue)
-    stopped = queues.find_stop(entry)
+    stopped = queues.config.find_stop(entry.workload, entry.queue)
     if queue is None or stopped is not None:
         gone = Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
         return gone if stopped is None else Refusal(Reason.QUEUE_STOPPED, stopped)
@@ -277,7 +277,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     delta = _difference(entry, more, flavors)
     if not queue.unlimited and (refused := _refuse_quota(queues, entry, delta)) is not None:
         return refused
-    # Each pod set is placed beside those before it; all of it is undone, since ``_apply`` holds the whole grant.
+    # Each pod set is placed beside those before it; all of it is undone, since `hold_resized` holds the whole grant.
     checkpoint = state.begin()
     try:
         for name, count in more.items():
@@ -305,6 +305,7 @@ def _refuse_quota(queues: Queues, entry: Entry, delta: Quantities) -> Refusal | 
     # a service could scale out for ever in front of it.
     claim = barring_claim(queues, entry, FlavorAssignment({}, delta, ()))
     if claim is not None:
+        await_crossing(queues, claim, entry)
         return messages.kept_quota_refusal(queues.title_of(claim.key), queues.quotas.pool(queue))
     return None
 
@@ -392,14 +393,15 @@ def room_of_growth(state: ClusterState, granted: Collection[str]) -> str:
     return next(iter(_rooms(state, granted)), "")
 
 
-def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission) -> None:
+def hold_resized(state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission) -> None:
+    """Have one that is admitted hold this instead, and all who may be helped by that be looked at again."""
     before = _grant(entry)
     queues.grant(state, entry.workload.base, grant)
     # A change of places alone gives back nothing: waking everybody for it would cost a cycle of looks.
     if _less(grant, before):
         queues.gave_back(state, before)
     if _less(before, grant):
-        queues.pending.move_events_to_active(queues.pending.helped_by_grant(grant))
+        queues.holds_more(entry.workload.base)
 
 
 def _less(one: AssumedAdmission, other: AssumedAdmission) -> bool:

@@ -63,7 +63,7 @@ def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | No
     )
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
     # Until it has victims: whoever is admitted later may be one, and frees nothing that would have it tried again.
-    queues.victimless.add(key)
+    queues.growing.victimless.add(key)
     # Quota that a claim keeps, and room that comes free by itself, come before evictions: victims would go in vain.
     if (
         barring_claim(queues, more, option) is not None
@@ -78,7 +78,7 @@ def nominate_growth(state: ClusterState, queues: Queues, key: str) -> Grows | No
             text = f"{entry.refusal.message}; {messages.safe_yet(queues)}"
             entry.record_refusal(msgspec.structs.replace(entry.refusal, message=text))
         return None
-    queues.victimless.discard(key)
+    queues.growing.victimless.discard(key)
     made = PromisedRoom(state, queues, more, option).cheaper(made)
     counts = {pod_set.name: pod_set.count for pod_set in pod_sets}
     asks = {name: ask for name, ask in asks_of(entry.workload).items() if name in counts}
@@ -119,7 +119,7 @@ def settle_growth(state: ClusterState, queues: Queues, key: str) -> elastic.Resi
     more = queues.entries[ReservationKey.for_growth(key)]
     entry, grown = queues.entries[key], more.grant
     wish = elastic.wished(queues, key) if key in queues.growing else None
-    if (stopped := queues.find_stop(entry)) is not None:
+    if (stopped := queues.config.find_stop(entry.workload, entry.queue)) is not None:
         queues.end_growth(state, key)
         return stopped
     if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or key in queues.holders.evicting:
@@ -142,9 +142,9 @@ def settle_growth(state: ClusterState, queues: Queues, key: str) -> elastic.Resi
     # A flavor whose levels changed has other domains: slices of two trees cannot be merged into one assignment.
     whole = None if why or held is None else _merge_grants(state, entry, entry.grant, grown)
     if whole is None:
-        queues.growing[key] = wish, ()
+        queues.growing.try_again([key])
         return f"{why or 'its flavor was created again with other levels'}; it looks for room again"
-    queues.grant(state, key, whole)
+    elastic.hold_resized(state, queues, entry, whole)
     if whole.counts == {**whole.counts, **wish}:
         del queues.growing[key]
     return elastic.Resized(key, whole)

@@ -22,7 +22,7 @@ from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import rollout, successors
-from queueing.cycle.backfill import barring_claim, claims_behind, keeping, open_
+from queueing.cycle.backfill import await_crossing, barring_claim, claims_behind, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
 from queueing.cycle.flavor_choice import MOST_PLANS, OptionCost, OptionPrice, cost_of, is_unbeatable
@@ -306,6 +306,7 @@ class _QueueNominator(msgspec.Struct):
         claim = barring_claim(queues, self.entry, option)
         if claim is not None:
             waits.events["claim", claim.key] = None
+            await_crossing(queues, claim, self.entry)
             # The claim may last, and end for this one: it bars nobody from the nominal quota of another queue, of which
             # some may come back.
             if claim.entry.queue != queue:

@@ -106,15 +106,14 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
     late = queues.leaving.review_leaving(state, shield.now)
     if late is not None:  # who waited for that alone has to look elsewhere
         queues.pending.room_freed(late)
-        queues.growing.update({key: (wish, ()) for key, (wish, _) in queues.growing.items()})
+        queues.growing.try_again(list(queues.growing))
     # As soon as somebody begins to leave: waiting for the first pod
     # to be gone would let a borrower take what is free already.
     queues.pending.move_events_to_active(dict.fromkeys(_coming(state, queues)))
     # These have waited for as long as anybody may, and are looked at as if nobody left.
     for key in queues.leaving.waited:
         queues.pending.move_events_to_active([("claim", str(key))])
-        if (base := workload_of(key)) in queues.growing:
-            queues.growing[base] = queues.growing[base][0], ()
+        queues.growing.try_again([workload_of(key)])
     _settle_successors(state, queues, shield, list(queues.successors.values()))
     for one in queues.successors.values() if not queues.leaving else ():
         queues.pending.move_events_to_active([("claim", one.key)])
@@ -223,10 +222,10 @@ def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assign
 
 def remove_successor(queues: Queues, key: str) -> None:
     """One was looked at and is nobody's successor (any more): who was kept out by it is looked at."""
-    if queues.successors.pop(key, None) is not None:
+    if (gone := queues.successors.pop(key, None)) is not None:
         # Cleared as soon as anybody else begins to leave, or one of those is gone (`Leaving.review_leaving`).
         queues.leaving.spent.add(key)
-        queues.pending.move_events_to_active([("claim", key)])
+        queues.pending.keeps_less(key, gone.entry.queue)
 
 
 def _lift(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:

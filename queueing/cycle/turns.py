@@ -229,10 +229,6 @@ class Growers:
         for key in sorted(elastic.eager(queues), key=lambda key: queues.place_of(queues.entries[key]), reverse=True):
             self.lines.setdefault(queues.entries[key].queue, []).append(key)
 
-    def __bool__(self) -> bool:
-        """Whether somebody is still to be looked at."""
-        return bool(self.lines)
-
     def before(self, groups: Collection[EquivalenceClass]) -> Iterator[str]:
         """Those who come before the first of each of these groups, one after the other."""
         while self.lines and self.by_rank > 0:

@@ -55,30 +55,30 @@ class QueueConfig(msgspec.Struct):
         queue = self.quotas.queues.get(name)
         if local is None or queue is None:
             return Refusal(Reason.NO_QUEUE, self.missing_objects(workload.namespace, workload.queue) or ""), name
-        if (stopped := self.find_stop(workload.namespace, workload.queue, name)) is not None:
+        if (stopped := self.find_stop(workload, name)) is not None:
             return Refusal(Reason.QUEUE_STOPPED, stopped), name
         if not serves(queue, self.namespaces.get(workload.namespace, {})):
             text = f"the namespaceSelector of ClusterQueue {name} does not select namespace {workload.namespace}"
             return Refusal(Reason.NAMESPACE_NOT_SELECTED, text), name
         return None, name
 
-    def find_stop(self, namespace: str, queue: str, cluster_queue: str) -> str | None:
+    def find_stop(self, workload: Workload, cluster_queue: str) -> str | None:
         """Which of the two is stopped, a LocalQueue or the ClusterQueue whose quota is held; None where neither is."""
-        for title, stop in self._stops(namespace, queue, cluster_queue):
+        for title, stop in self._stops(workload, cluster_queue):
             if stop is not Stop.NONE:
                 return f"{title} is stopped (stopPolicy {stop})"
         return None
 
     def find_drain(self, workload: Workload, cluster_queue: str) -> str | None:
         """Why a workload that holds quota of a ClusterQueue has to go; None where it has not."""
-        for title, stop in self._stops(workload.namespace, workload.queue, cluster_queue):
+        for title, stop in self._stops(workload, cluster_queue):
             if stop is Stop.DRAIN:
                 return f"{title} is drained (stopPolicy {stop})"
         return None
 
-    def _stops(self, namespace: str, queue: str, cluster_queue: str) -> Iterator[tuple[str, Stop]]:
+    def _stops(self, workload: Workload, cluster_queue: str) -> Iterator[tuple[str, Stop]]:
         """What a LocalQueue and a ClusterQueue say, as far as they are there."""
-        if (local := self.local.get((namespace, queue))) is not None:
-            yield f"LocalQueue {queue}", local.stop
+        if (local := self.local.get((workload.namespace, workload.queue))) is not None:
+            yield f"LocalQueue {workload.queue}", local.stop
         if (found := self.quotas.queues.get(cluster_queue)) is not None:
             yield f"ClusterQueue {cluster_queue}", found.stop

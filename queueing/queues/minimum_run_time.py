@@ -11,8 +11,10 @@ Rules
 - It is safe from those who want its quota or its place, and is not moved as long as it is from anybody. It goes with a
   queue that is drained, with its nodes, with its own troubles and by hand as if nothing were set, and nobody who leaves
   already is safe.
-- Times are those of its conditions, so a restart of the controller ends nothing and begins nothing. A workload that
-  grows or shrinks runs on, and so does one whose Workload is deleted and written again.
+- Times are those of its conditions, so a restart of the controller ends nothing early. Since when its pods were ready
+  these say as long as they are: after a restart it counts from when they ceased to be, or are again, and one may be
+  safe for longer, but for no more than twice as long in all. A workload that grows or shrinks runs on, and so does one
+  whose Workload is deleted and written again.
 - Whoever found no victims, and left out some who are safe, is looked at again once the first of these is not.
 """
 

@@ -165,7 +165,7 @@ class PendingQueue:
             group = self.groups[key] = EquivalenceClass(key, self)
         before = group.head
         group.add(order)
-        # A group that is parked stays so: what refused its first refuses this one too.
+        # A group that is parked stays so: what refused its first refuses all that come after it.
         if not group.inadmissible and (before is None or order < before):
             self._push(group)
         return group

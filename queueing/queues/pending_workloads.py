@@ -94,7 +94,12 @@ class PendingWorkloads:
             entry.get_stuck(queue, stuck)
             return
         line, key = self.lines[queue], entry.workload.base
-        entry.join(queue, line.add(entry.order, entry.shape, entry.workload.part))
+        group = line.add(entry.order, entry.shape, entry.workload.part)
+        entry.join(queue, group)
+        # What refused a younger one need not refuse it: by policy it may evict those that are younger than itself, and
+        # it comes before claims of these.
+        if group.inadmissible and group.head == entry.order:
+            self.look_again(group)
         heapq.heappush(self.aging, (entry.since + self._rules.patience, key))
         # In whatever line: a cohort above it may go by use, now or later, and claims stop it no more by that once late.
         if self._rules.use is not None:
@@ -173,15 +178,25 @@ class PendingWorkloads:
         self.pool_changed(pool)
         self.move_events_to_active(("quota", pool, *name) for name in amounts)
 
+    def keeps_less(self, key: str, queue: str) -> None:
+        """What was kept for one of a queue is kept no longer, or from fewer: no quota is given back for that."""
+        # Those who want more pods are in no line: they compare this counter.
+        if queue in self._config.quotas.queues:
+            self.pool_changed(self._config.quotas.pool(queue))
+        self.move_events_to_active([("claim", key)])
+
     def helped_by_grant(self, grant: AssumedAdmission) -> Iterator[Event]:
         """What it may mean for others that one holds this now: some look at other pods, some take back what it lends.
 
         Others again may have it evicted from now on.
         """
         yield ("placed",)
-        quotas = self._config.quotas
-        if quotas.overuses_any(grant.queue, grant.amounts):
-            yield ("borrow", quotas.pool(grant.queue))
+        yield from self.helped_by_use(grant.queue, grant.amounts)
+
+    def helped_by_use(self, queue: str, amounts: Quantities) -> Iterator[Event]:
+        """What it may mean for others that a cluster queue uses so much more: some take back what it borrows by now."""
+        if self._config.quotas.overuses_any(queue, amounts):
+            yield ("borrow", self._config.quotas.pool(queue))
 
     def pool_changed(self, pool: str) -> None:
         """There may be more quota in a pool, or a queue is in another one now."""

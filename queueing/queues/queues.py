@@ -46,6 +46,7 @@ from queueing.queues.pending import EquivalenceClass, Place
 from queueing.queues.pending_workloads import RING_OPENED, PendingWorkloads
 from queueing.queues.quota import Limits, Quotas
 from queueing.queues.rotation import Rotation, of_namespace
+from queueing.queues.wanted_growth import WantedGrowth
 
 if TYPE_CHECKING:
     from engine.results import Refusal
@@ -71,11 +72,9 @@ class Queues:
         self.successors: dict[str, Successor] = {}  # of those that leave
         self.searches = 0  # for victims and such, so far
         self.changes = 0  # of queues and flavors, so far
-        # what one wishes for, and what was free when that was tried
-        self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
+        self.growing = WantedGrowth(self.holders, self.quotas, self.entries)
         self.leaving = Leaving(self.rules.leaving, self.quotas, self.entries, self.holders.evicting, self.growing)
         self.growers: Rotation[str] = Rotation()  # those of them who have not had their turn
-        self.victimless: set[str] = set()  # those that grow, and found no victims
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
         self.aged: dict[BackfillLine, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
         self.drains: set[str] = set()
@@ -192,8 +191,7 @@ class Queues:
                 if entry.phase in {Phase.STUCK, Phase.WAITING}:
                     self.pending.route(entry)
                 self._drain(entry)
-                if entry.workload.key in self.growing:  # a queue that was stopped let it grow no more
-                    self.growing[entry.workload.key] = self.growing[entry.workload.key][0], ()
+                self.growing.try_again([entry.workload.base])  # a queue that was stopped let it grow no more
 
     # -- workloads --------------------------------------------------------------------------------------------
 
@@ -223,8 +221,7 @@ class Queues:
             # Its class may say by now that it is nobody's victim, or no more.
             self.holders.update_protection(entry)
             self._update_owner(entry, before)
-            if workload.key in self.growing:  # what kept it from more pods may be no more part of its wish
-                self.growing[workload.key] = self.growing[workload.key][0], ()
+            self.growing.try_again([workload.base])  # what kept it from more pods may be no more part of its wish
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 
@@ -293,13 +290,16 @@ class Queues:
         self.storing.discard(key)
         self.fresh.discard(key)
         # Asked before the events are moved, which empties them.
-        self.victimless &= self.growing.keys()
-        woken = [one for one in self.victimless if self.holders.may_make_room(key, one)]
-        helped = self.pending.awaited(("placed",)) or bool(woken)
+        helped = self.pending.awaited(("placed",))
         self.pending.move_events_to_active([("placed",)])
-        self.growing.update({one: (self.growing[one][0], ()) for one in woken})
-        self.victimless.difference_update(woken)
-        return helped
+        return self.growing.may_be_victim(key) or helped
+
+    def holds_more(self, key: HolderKey) -> None:
+        """One that is admitted holds more than before: others may be placed beside that, or take some of it back."""
+        grant = self.entries[key].grant
+        if grant is not None:
+            self.pending.move_events_to_active(self.pending.helped_by_grant(grant))
+            self.growing.may_be_victim(key)
 
     def spare_until(self, key: HolderKey, until: float) -> None:
         """A holder is nobody's victim before ``until``."""
@@ -334,7 +334,7 @@ class Queues:
         growing = self.eviction_order.find_evicted(self.growing, beside=key)
         if self.eviction_order.forget_workload(key):
             self.pending.move_events_to_active([RING_OPENED])
-            self.growing.update({one: (self.growing[one][0], ()) for one in growing})
+            self.growing.try_again(growing)
 
     def bind(self, pod: str, workload: str) -> None:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""
@@ -352,7 +352,7 @@ class Queues:
             entry.pods.discard(pod)
 
     def charge_pod(self, pod: str, held: Held | None, queue: str = "") -> bool:
-        """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where it took anything else.
+        """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where that may help somebody.
 
         ``queue``: not a pod, but what pods of a workload take of this queue beyond its admission.
         """
@@ -361,11 +361,15 @@ class Queues:
         if before == held:
             return False
         self.quotas.release_quota(unit)
+        helped = before is not None
         if held is not None:
             self.quotas.charge_workload(unit, held)
+            for event in self.pending.helped_by_use(held.queue, held.amounts):
+                helped |= self.pending.awaited(event) | self.growing.may_take_back(held.queue)
+                self.pending.move_events_to_active([event])
         if before is not None:
             self.pending.gave_quota(before.queue, before.amounts)
-        return before is not None
+        return helped
 
     def rank_of_entry(self, entry: Entry, more: Quantities) -> Rank:
         """What decides between the queues' workloads which one goes first, were it given this; the least is first.
@@ -404,10 +408,6 @@ class Queues:
     def kept_for(self) -> "list[Successor]":
         """The successors for whom something is kept from the one who is looked at."""
         return [one for one in self.successors.values() if one.holder in self.quotas.held]
-
-    def find_stop(self, entry: Entry) -> str | None:
-        """Which of the queues is stopped by which one holds something; None where neither is."""
-        return self.config.find_stop(entry.workload.namespace, entry.workload.queue, entry.queue)
 
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""

@@ -11,7 +11,8 @@ from cli.migrate.check import check_cluster
 from cli.migrate.migration import migrate_objects
 from cli.migrate.moves.backup import read_backups
 from cli.migrate.moves.finish import KueueRemoval
-from cli.migrate.moves.handover import Handover, MoveOptions
+from cli.migrate.moves.handover import Handover
+from cli.migrate.moves.phase_walk import MoveOptions
 from cli.migrate.moves.take_back import TakeBack
 from cli.migrate.source_objects import read_cluster
 from cli.output import Failure

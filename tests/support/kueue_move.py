@@ -18,7 +18,8 @@ from benchmarks.harness import kueue
 from cli.install import installation, waiting
 from cli.install.installation import Requested
 from cli.migrate.moves.finish import KueueRemoval
-from cli.migrate.moves.handover import Handover, MoveOptions
+from cli.migrate.moves.handover import Handover
+from cli.migrate.moves.phase_walk import MoveOptions
 from cli.migrate.moves.take_back import TakeBack
 from cli.run.components import Components
 from crds.constants import NAMESPACE, SERVED

@@ -103,6 +103,22 @@ def unready_at(existing: tuple[Condition, ...] | None, admitted_at: float | None
     return at if again else None
 
 
+def read_run_times(existing: tuple[Condition, ...] | None, now: float) -> tuple[float | None, float | None]:
+    """Since when a workload is admitted, and by when its pods were ready, in seconds since the epoch; None: not (yet).
+
+    Where pods are ready no more, nothing says any longer since when they were: by when they ceased to be at the latest.
+    """
+    admitted_at = true_since(existing, ADMITTED)
+    ready_at = true_since(existing, PODS_READY)
+    if ready_at is None:
+        ready_at = unready_at(existing, admitted_at)
+    # The clock of whoever led before may be ahead of this one.
+    return (
+        None if admitted_at is None else min(admitted_at, now),
+        None if ready_at is None else min(ready_at, now),
+    )
+
+
 def plain(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
     """Conditions as the API takes them, every required field present."""
     return [

@@ -14,6 +14,7 @@ Rules
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from cli.install.steps import read
@@ -22,10 +23,12 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.migration import migrate_objects
 from cli.migrate.moves import adoption, quiet
-from cli.migrate.moves.backup import NAME as BACKUPS
-from cli.migrate.moves.handover import MoveOptions, Tell, release_pods, say_stopped
+from cli.migrate.moves.backup import read_maps
+from cli.migrate.moves.handover import release_pods
 from cli.migrate.moves.kueue_spec import stop_policy
+from cli.migrate.moves.phase_walk import MoveOptions, Tell, say_stopped
 from cli.migrate.moves.preflight import find_missing_here, find_unset
+from cli.migrate.moves.rights import needed_to_finish, require_rights
 from cli.migrate.moves.sight import LOCAL_QUEUE, MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import DEPLOYMENT, list_resources
@@ -35,6 +38,7 @@ from kube.client import Client
 from kube.errors import Conflict, NotFound
 from kube.objects import Pod, is_true
 from kube.resources import (
+    API_SERVICES,
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
@@ -48,7 +52,6 @@ from kube.workloads import WorkloadObject
 from ungater.model.kueue_objects import FINISHED, GROUP, KueueWorkload
 from ungater.model.pod_slots import finished
 
-API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", False)
 # Objects before what they refer to; kinds that are not here come after, and these CRDs last: while there is a
 # ClusterQueue, a run that ended is begun again with all of its questions.
 _ORDER: Final = ("Workload", LOCAL_QUEUE, CLUSTER_QUEUE)
@@ -87,12 +90,18 @@ class KueueRemoval:
             for line in describe_removed(removed):
                 self._tell(line)
         if removed and not keep:
+            needed = needed_to_finish(kinds, self._options)
+            await require_rights(self._client, needed, (), nothing="nothing was deleted")
             if not self._confirm(f"Delete {len(removed)} objects of Kueue? There is no way back from it."):
                 raise Failure("nothing was deleted")
             # A question may stay open for hours, and what Kueue has begun meanwhile would end with its Workload.
             if CLUSTER_QUEUE in kinds:
                 await self.require_moved(kinds)
             await self.remove_all(removed)
+        # Of all namespaces: a pod may have outlived the LocalQueues of its own, and nobody else would free it. Also
+        # where nothing is left: a run that ended between the last deletion and this one left them so.
+        if not keep and (taken := await release_pods(self._client, partial(self._client.list, PODS))):
+            self._tell(f"Kueue's finalizer was taken off {taken} pods")
         self._tell_rest(keep=keep)
 
     async def require_moved(self, kinds: Mapping[str, Resource]) -> None:
@@ -105,7 +114,7 @@ class KueueRemoval:
         problems += [text async for text in self.find_uncovered(sight)]
         namespaces = list_concerned(sight, workloads)
         seen = await look_at_jobs(client, sight, namespaces)
-        ours = await look_at_ours(client, namespaces)
+        ours = await look_at_ours(client, sight, namespaces)
         problems += find_untaken(quiet.running_jobs(seen.workloads, seen.jobs), ours)
         problems += find_stuck(await client.list(PODS, type=Pod), sight.labels)
         if problems:
@@ -158,11 +167,12 @@ class KueueRemoval:
             yield RemovedObject(CUSTOM_RESOURCE_DEFINITIONS, crds[kind]["metadata"]["name"])
         if await read(client, DEPLOYMENTS, DEPLOYMENT, home) is not None:
             yield RemovedObject(DEPLOYMENTS, DEPLOYMENT, home)
-        if await read(client, CONFIG_MAPS, BACKUPS, self._options.namespace) is not None:
-            yield RemovedObject(CONFIG_MAPS, BACKUPS, self._options.namespace)
+        # The first one last: without it nobody looks for the others.
+        for one in reversed(await read_maps(client, self._options.namespace)):
+            yield RemovedObject(CONFIG_MAPS, one["metadata"]["name"], self._options.namespace)
 
     async def remove_all(self, removed: Collection[RemovedObject]) -> None:
-        """Delete in order, and have pods be deleted without Kueue."""
+        """Delete in order."""
         for one in removed:
             if one.resource.group == GROUP:
                 await self.free_object(one)
@@ -173,9 +183,6 @@ class KueueRemoval:
             # Thousands, which say nothing to whoever reads along.
             if one.resource.kind != "Workload":
                 self._tell(f"{one.resource.kind.lower()}/{one.name} deleted")
-        # Of all namespaces: a pod may have outlived the LocalQueues of its own, and nobody else would free it.
-        if taken := await release_pods(self._client, [""]):
-            self._tell(f"Kueue's finalizer was taken off {taken} pods")
 
     async def free_object(self, one: RemovedObject) -> None:
         """Take Kueue's finalizers off an object; those of others are for others to take off."""

@@ -8,11 +8,12 @@ Rules
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from cli.install import installation
@@ -20,11 +21,21 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.moves import adoption, kueue_spec, quiet
 from cli.migrate.moves.backup import QueueBackup, write_backups
-from cli.migrate.moves.meanwhile import find_lost_backups, find_newcomers, require_queues, require_unchanged
+from cli.migrate.moves.meanwhile import find_lost_backups, find_newcomers, require_unchanged
 from cli.migrate.moves.our_objects import StepObjects, require_taken
-from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase, note_turn
+from cli.migrate.moves.phase_walk import (
+    POLL_SECONDS,
+    STILL_SECONDS,
+    MoveOptions,
+    PhaseWalk,
+    Tell,
+    name_queues,
+    say_stopped,
+)
+from cli.migrate.moves.phases import MoveFacts, MovePhase, next_phase
 from cli.migrate.moves.preflight import find_missing_here, find_missing_there, find_unset
-from cli.migrate.moves.sight import MoveSight, look_around, look_at_jobs, look_at_ours, used_amounts
+from cli.migrate.moves.rights import needed_to_move, require_rights
+from cli.migrate.moves.sight import MoveSight, list_in, look_at_jobs, look_at_ours, used_amounts
 from cli.migrate.moves.steps import MoveStep, choose_step, find_notes
 from cli.migrate.rows import Json
 from cli.output import Failure, some
@@ -33,35 +44,17 @@ from crds.constants import SERVED
 from kube.client import Client
 from kube.errors import Conflict, NotFound
 from kube.objects import Pod
-from kube.resources import NAMESPACES, PODS
+from kube.resources import JOB_SETS, JOBS, NAMESPACES, PODS
 
-Tell = Callable[[str], None]
-PATIENCE_SECONDS: Final = 120.0
-STILL_SECONDS: Final = 5.0  # what Kueue began before a hold or a label may still be under way
 REFUSED_SECONDS: Final = 15.0  # for which a job may not be taken over before that counts: watches come late
-POLL_SECONDS: Final = 1.0
-_SHOWN: Final = 8  # problems in one message
 KUEUE_FINALIZER: Final = "kueue.x-k8s.io/managed"  # of its plain pods (0.19.2, pkg/controller/jobs/pod)
 
 
-class MoveOptions(msgspec.Struct, frozen=True):
-    """What the command line says. ``namespace``: Topogate's; ``without_checks``: AdmissionChecks that are left out."""
-
-    namespace: str
-    kueue_namespace: str
-    without_checks: tuple[str, ...] = ()
-    shared_nodes: bool = False
-    patience: float = PATIENCE_SECONDS
-
-
-class Handover:
-    """See the module. ``tell`` is called with each thing that was done, as a sentence."""
+class Handover(PhaseWalk[MoveFacts]):
+    """See the module."""
 
     def __init__(self, client: Client, options: MoveOptions, tell: Tell, clock: Clock = SYSTEM) -> None:
-        self._client = client
-        self._options = options
-        self._tell = tell
-        self._clock = clock
+        super().__init__(client, options, tell, clock)
         self._labelled = set[str]()
 
     async def move_queues(self, wanted: Collection[str]) -> None:
@@ -70,26 +63,22 @@ class Handover:
         step = choose_step(sight.view, wanted)
         if not step.queues:
             raise Failure("Kueue has no ClusterQueue, so there is nothing to move")
+        needed = needed_to_move(sight.kinds, self._options)
+        await require_rights(self._client, needed, step.namespaces, nothing="nothing was moved")
         await self.check_step(sight, step)
-        done, turns = MoveFacts(), dict[StrEnum, int]()
-        # Looked at again after each phase: others write to these objects too, and a run may have ended anywhere.
-        while (phase := next_phase(self._facts(sight, step, done))) is not MovePhase.DONE:
-            note_turn(turns, phase)
-            done = await self._go_through(phase, sight, step, done)
-            sight = await self._look()
-            require_queues(sight, step)
+        sight = await self.walk_phases(sight, step, MoveFacts())
         for text in find_newcomers(sight.view, step):
             self._tell(f"note: {text}")
         self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Topogate")
 
-    async def _look(self) -> MoveSight:
-        return await look_around(self._client, self._options.kueue_namespace, self._options.namespace)
+    def _choose_phase(self, sight: MoveSight, step: MoveStep, done: MoveFacts) -> MovePhase:
+        return next_phase(self._facts(sight, step, done))
 
     def _facts(self, sight: MoveSight, step: MoveStep, done: MoveFacts) -> MoveFacts:
         specs = {name: sight.live[name].get("spec") or {} for name in step.queues}
         return replace(
             done,
-            unsaved=[name for name in step.queues if name not in sight.view.moved],
+            unsaved=find_unsaved(sight, step),
             unheld=[name for name, spec in specs.items() if not kueue_spec.is_held(spec)],
             joined=[name for name, spec in specs.items() if not kueue_spec.is_alone(spec)],
             unserved=sight.unserved_of(step.namespaces),
@@ -134,8 +123,7 @@ class Handover:
 
     # --- phases ------------------------------------------------------------------------------------------------------
 
-    async def _go_through(self, phase: MovePhase, sight: MoveSight, step: MoveStep, done: MoveFacts) -> MoveFacts:
-        """Do what a phase asks for, and what is done with it."""
+    async def _go_through(self, phase: StrEnum, sight: MoveSight, step: MoveStep, done: MoveFacts) -> MoveFacts:
         match phase:
             case MovePhase.BACK_UP:
                 await self.back_up_queues(sight, step)
@@ -161,39 +149,31 @@ class Handover:
             case MovePhase.RELEASE:
                 await self._apply(self._objects(sight, step).list_final())
             case MovePhase.CLEAN:
-                await self._clean(step)
-                await self._tell_left(step)
+                await self._clean(sight, step)
+                await self._tell_left(sight, step)
                 return replace(done, cleaned=True)
         return done
 
     async def back_up_queues(self, sight: MoveSight, step: MoveStep) -> None:
         """Keep what Kueue's queues are, before anything of them changes."""
-        # All of them in one write: half a step would be taken for one that others moved.
         kept = {
             name: QueueBackup(sight.uid_of(name), sight.live[name].get("spec") or {})
-            for name in step.queues
-            if name not in sight.view.moved
+            for name in find_unsaved(sight, step)
         }
         await write_backups(self._client, sight.backups, kept)
 
     async def wait_quiet(self, sight: MoveSight, step: MoveStep) -> None:
         """Wait until nothing was under way for some seconds. Raises Failure with what is; Kueue's queues go on then."""
-        deadline = self._clock.monotonic() + self._options.patience
-        quiet_since = None
-        while True:
+
+        async def find_under_way() -> list[str]:
             seen = await look_at_jobs(self._client, sight, sight.unserved_of(step.namespaces))
             # On hold, Kueue takes no pod's gate away any more: to wait for one that came since would be in vain.
             if late := [*quiet.find_obstacles(seen.jobs, seen.pods)]:
                 raise say_stopped(f"nothing was moved; {await self.undo_hold(step)}", late)
-            under_way = [*quiet.find_unquiet(seen.workloads, seen.jobs, seen.pods)]
-            now = self._clock.monotonic()
-            # A cycle of Kueue's that began before the hold may still admit, so one quiet look does not tell.
-            quiet_since = None if under_way else now if quiet_since is None else quiet_since
-            if quiet_since is not None and now - quiet_since >= STILL_SECONDS:
-                return
-            if under_way and now > deadline:
-                break
-            await asyncio.sleep(POLL_SECONDS)
+            return [*quiet.find_unquiet(seen.workloads, seen.jobs, seen.pods)]
+
+        if not (under_way := await self.wait_still(find_under_way)):
+            return
         # Jobs that wait would wait for ever: nobody would take the hold away.
         undone = await self.undo_hold(step)
         what = f"nothing was moved: after {self._options.patience:g} s Kueue still has something under way; {undone}"
@@ -244,7 +224,7 @@ class Handover:
         while True:
             seen = await look_at_jobs(self._client, sight, step.namespaces)
             running = quiet.running_jobs(seen.workloads, seen.jobs)
-            found = adoption.judge_adoption(running, await look_at_ours(self._client, step.namespaces))
+            found = adoption.judge_adoption(running, await look_at_ours(self._client, sight, step.namespaces))
             waited = self._clock.monotonic() - start
             if found.is_complete:
                 self._tell(f"{len(running)} running jobs are taken over" if running else "no job of it runs")
@@ -265,19 +245,37 @@ class Handover:
             told,
         )
 
-    async def _clean(self, step: MoveStep) -> None:
+    async def _clean(self, sight: MoveSight, step: MoveStep) -> None:
         """Take Kueue's finalizer off plain pods: nobody does that any more, and they could not be deleted."""
-        taken = await release_pods(self._client, step.namespaces)
+        taken = await release_pods(self._client, partial(self._list_pods, sight, step))
         if taken:
             self._tell(f"Kueue's finalizer was taken off {taken} pods")
+        # A --back that was interrupted may have left its annotation.
+        for resource in (JOBS, JOB_SETS):
+            for job in await list_in(self._client, sight, resource, step.namespaces, dict[str, Any]):
+                if quiet.is_woken(job):
+                    meta = job["metadata"]
+                    body = {"metadata": {"uid": meta["uid"], "annotations": {quiet.WOKEN: None}}}
+                    with suppress(NotFound, Conflict):
+                        await self._client.patch(
+                            resource, meta["name"], meta["namespace"], body=body, field_manager=FIELD_MANAGER
+                        )
 
-    async def _tell_left(self, step: MoveStep) -> None:
-        for title, why in sorted(adoption.list_left_running(await look_at_ours(self._client, step.namespaces))):
+    async def _tell_left(self, sight: MoveSight, step: MoveStep) -> None:
+        for title, why in sorted(adoption.list_left_running(await look_at_ours(self._client, sight, step.namespaces))):
             self._tell(f"note: {title} runs outside of its quota: {why}")
         # A tenant may create a pod between the last quiet look and the label, which Kueue's webhook gates still.
-        for namespace in step.namespaces:
-            for text in quiet.find_obstacles({}, await self._client.list(PODS, namespace, type=Pod)):
-                self._tell(f"note: {text}")
+        for text in quiet.find_obstacles({}, await list_in(self._client, sight, PODS, step.namespaces, Pod)):
+            self._tell(f"note: {text}")
+
+    async def _list_pods(self, sight: MoveSight, step: MoveStep) -> list[Json]:
+        return await list_in(self._client, sight, PODS, step.namespaces, dict[str, Any])
+
+
+def find_unsaved(sight: MoveSight, step: MoveStep) -> list[str]:
+    """Queues without a backup, or with one of before somebody changed them."""
+    moved, kept = sight.view.moved, sight.backups.queues
+    return [name for name in step.queues if name not in moved or sight.view.specs[name] != kept[name].spec]
 
 
 async def patch_queues(
@@ -302,36 +300,24 @@ async def patch_queues(
     return True
 
 
-async def release_pods(client: Client, namespaces: Collection[str]) -> int:
-    """Take Kueue's finalizer off all pods of some namespaces, "" for all of them; how many had it."""
+async def release_pods(client: Client, list_pods: Callable[[], Awaitable[list[Json]]]) -> int:
+    """Take Kueue's finalizer off all pods that ``list_pods`` returns; how many had it."""
     taken, left = 0, True
     while left:
         left = False
-        for namespace in namespaces:
-            for pod in await client.list(PODS, namespace or None):
-                meta = pod["metadata"]
-                if KUEUE_FINALIZER not in (meta.get("finalizers") or ()):
-                    continue
-                rest = [name for name in meta["finalizers"] if name != KUEUE_FINALIZER]
-                # The version as a precondition: finalizers of others come and go.
-                body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": rest}}
-                try:
-                    await client.patch(PODS, meta["name"], meta["namespace"], body=body, field_manager=FIELD_MANAGER)
-                except Conflict:
-                    left = True
-                except NotFound:
-                    continue
-                else:
-                    taken += 1
+        for pod in await list_pods():
+            meta = pod["metadata"]
+            if KUEUE_FINALIZER not in (meta.get("finalizers") or ()):
+                continue
+            rest = [name for name in meta["finalizers"] if name != KUEUE_FINALIZER]
+            # The version as a precondition: finalizers of others come and go.
+            body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": rest}}
+            try:
+                await client.patch(PODS, meta["name"], meta["namespace"], body=body, field_manager=FIELD_MANAGER)
+            except Conflict:
+                left = True
+            except NotFound:
+                continue
+            else:
+                taken += 1
     return taken
-
-
-def name_queues(names: Collection[str]) -> str:
-    """``ClusterQueues a, b``."""
-    return f"ClusterQueue{'s' if len(names) > 1 else ''} {some(sorted(names))}"
-
-
-def say_stopped(what: str, problems: Sequence[str]) -> Failure:
-    """An error that lists the first problems."""
-    more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return Failure(f"{what}:\n" + "\n".join(problems[:_SHOWN]) + more)

@@ -1,14 +1,17 @@
 """What is to be done next, from what is there: so each command can be run again wherever it ended. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from cli.output import Failure
 
 MOST_TURNS: Final = 20
+LAST: Final = "done"  # the phase of either way in which nothing is left to do
+
+_Phase = TypeVar("_Phase", bound=StrEnum)
 
 
 class MovePhase(StrEnum):
@@ -23,7 +26,7 @@ class MovePhase(StrEnum):
     ADOPT = "adopt"
     RELEASE = "release"
     CLEAN = "clean"
-    DONE = "done"
+    DONE = LAST
 
 
 class MoveFacts(msgspec.Struct, frozen=True):
@@ -58,7 +61,7 @@ class BackPhase(StrEnum):
     RELEASE = "release"
     REMOVE = "remove"
     FORGET = "forget"
-    DONE = "done"
+    DONE = LAST
 
 
 class BackFacts(msgspec.Struct, frozen=True):
@@ -96,7 +99,7 @@ def note_turn(turns: dict[StrEnum, int], phase: StrEnum) -> None:
 def next_back_phase(facts: BackFacts) -> BackPhase:
     """The first phase of which something is left to do."""
     # Kueue's Workloads come before the label goes, and its queues go on after the jobs that wait have no gate of ours.
-    for phase, is_due in (
+    phases = (
         (BackPhase.HOLD, bool(facts.unheld)),
         (BackPhase.SETTLE, bool(facts.served) and not facts.settled),
         (BackPhase.HAND_BACK, bool(facts.served) and not facts.handed),
@@ -107,16 +110,14 @@ def next_back_phase(facts: BackFacts) -> BackPhase:
         (BackPhase.RELEASE, bool(facts.unreleased)),
         (BackPhase.REMOVE, not facts.removed),
         (BackPhase.FORGET, bool(facts.kept)),
-    ):
-        if is_due:
-            return phase
-    return BackPhase.DONE
+    )
+    return first_due(phases, BackPhase.DONE)
 
 
 def next_phase(facts: MoveFacts) -> MovePhase:
     """The first phase of which something is left to do."""
     # Each is a precondition of all that follow: nobody serves a namespace before its queues are here and Kueue's hold.
-    for phase, is_due in (
+    phases = (
         (MovePhase.BACK_UP, bool(facts.unsaved)),
         (MovePhase.HOLD, bool(facts.unheld)),
         (MovePhase.SETTLE, bool(facts.unserved) and not facts.settled),
@@ -126,7 +127,10 @@ def next_phase(facts: MoveFacts) -> MovePhase:
         (MovePhase.ADOPT, not facts.adopted),
         (MovePhase.RELEASE, bool(facts.unreleased)),
         (MovePhase.CLEAN, not facts.cleaned),
-    ):
-        if is_due:
-            return phase
-    return MovePhase.DONE
+    )
+    return first_due(phases, MovePhase.DONE)
+
+
+def first_due(phases: Iterable[tuple[_Phase, bool]], last: _Phase) -> _Phase:
+    """The first phase that is due; ``last`` where none is."""
+    return next((phase for phase, is_due in phases if is_due), last)

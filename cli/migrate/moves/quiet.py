@@ -18,6 +18,7 @@ from ungater.model.pod_slots import finished
 ADMISSION_GATE: Final = f"{DEFAULT_DOMAIN}/admission"  # 0.19.2, pkg/controller/jobs/pod/constants
 OUR_GATE: Final = Keys().gate
 OUR_MARK: Final = Keys().workload
+WOKEN: Final = "topogate.dev/woken"  # on a job for a moment, by which Kueue looks at it
 MULTI: Final = f"{DEFAULT_DOMAIN}/multikueue"
 ADOPTED_KINDS: Final = ("Job", "JobSet")  # which can be suspended: others are known by their pods
 Jobs = Mapping[str, Json]  # by uid
@@ -39,6 +40,11 @@ def job_of(workload: KueueWorkload, jobs: Jobs) -> Json | None:
 def is_suspended(job: Json) -> bool:
     """Whether a Job or JobSet is suspended."""
     return (job.get("spec") or {}).get("suspend") is True
+
+
+def is_woken(job: Json) -> bool:
+    """Whether a job has the annotation of that moment still, since a run ended there."""
+    return WOKEN in (job["metadata"].get("annotations") or {})
 
 
 def templates_of(job: Json) -> Iterator[Json]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import typer
 
 from cli.migrate.moves.finish import KueueRemoval
-from cli.migrate.moves.handover import Handover, MoveOptions, Tell
+from cli.migrate.moves.handover import Handover
+from cli.migrate.moves.phase_walk import MoveOptions, Tell
 from cli.migrate.moves.take_back import TakeBack
 from cli.output import Failure, OutputFormat, emit, stdout
 from kube.client import Client

@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -10,14 +12,14 @@ from cli.cluster.dump import FoundObject
 from cli.migrate.convert_flavors import FLAVOR
 from cli.migrate.convert_queues import CLUSTER_QUEUE, COHORT
 from cli.migrate.moves import quiet
-from cli.migrate.moves.backup import Backups, as_before, read_backups
+from cli.migrate.moves.backup import Backups, as_before, read_backups, spec_before
 from cli.migrate.moves.steps import LinkedQueue, QueueLinks, read_amount
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import KueueObjectsRead, list_resources, read_cluster
 from cli.output import Failure
 from crds.constants import SERVED
 from kube.client import Client
-from kube.errors import NotFound
+from kube.errors import Forbidden, NotFound
 from kube.objects import Namespace, Pod, controller_of
 from kube.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, NAMESPACES, PODS, WORKLOADS, Resource
 from kube.workloads import WorkloadObject
@@ -25,6 +27,9 @@ from ungater.model.kueue_objects import KueueWorkload
 
 VERSION = "v1beta2"
 LOCAL_QUEUE = "LocalQueue"
+FEW = 10  # namespaces, which are read one by one
+LARGE_PART = 4  # as much of the cluster's namespaces, at least, is read with all the others: a quarter
+T = TypeVar("T")
 
 
 class MoveSight(msgspec.Struct, frozen=True):
@@ -50,6 +55,11 @@ class MoveSight(msgspec.Struct, frozen=True):
         """Of a ClusterQueue of Kueue."""
         return str(self.live[queue]["metadata"]["uid"])
 
+    def spans_cluster(self, namespaces: Collection[str]) -> bool:
+        """Whether these namespaces are better read with one list of the cluster than with one list of each."""
+        # Of a small part of a large cluster, one list each brings less, however many they are.
+        return len(namespaces) > FEW and len(namespaces) * LARGE_PART >= len(self.labels)
+
 
 class JobsSeen(msgspec.Struct, frozen=True):
     """What runs and waits in some namespaces: Kueue's Workloads, Jobs and JobSets by uid, and pods."""
@@ -73,7 +83,7 @@ async def look_around(client: Client, kueue_namespace: str, namespace: str) -> M
     backups = await read_backups(client, namespace)
     live = {one.name: one.body for one in read.found if one.kind == CLUSTER_QUEUE}
     before = {
-        name: known.spec
+        name: spec_before(body, known)
         for name, body in live.items()
         if (known := backups.of_queue(name, str(body["metadata"]["uid"]))) is not None
     }
@@ -120,23 +130,44 @@ async def list_or_none(client: Client, resource: Resource, namespace: str | None
 async def look_at_jobs(client: Client, sight: MoveSight, namespaces: Collection[str]) -> JobsSeen:
     """What runs and waits in these namespaces."""
     seen = JobsSeen([], {}, [])
+    # While Kueue's kinds are deleted, that of its Workloads may be gone already.
+    if not namespaces:
+        return seen
     # Workloads before jobs: one that is admitted meanwhile has a job that is not started, and counts as under way.
-    for name in namespaces:
-        seen.workloads.extend(await client.list(sight.kinds["Workload"], name, type=KueueWorkload))
-        for resource in (JOBS, JOB_SETS):
-            for body in await list_or_none(client, resource, name):
-                seen.jobs[body["metadata"]["uid"]] = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
-        seen.pods.extend(await client.list(PODS, name, type=Pod))
+    seen.workloads.extend(await list_in(client, sight, sight.kinds["Workload"], namespaces, KueueWorkload))
+    for resource in (JOBS, JOB_SETS):
+        for body in await list_in(client, sight, resource, namespaces, dict[str, Any]):
+            seen.jobs[body["metadata"]["uid"]] = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    seen.pods.extend(await list_in(client, sight, PODS, namespaces, Pod))
     return seen
 
 
-async def look_at_ours(client: Client, namespaces: Collection[str]) -> dict[str, WorkloadObject]:
+async def list_in(
+    client: Client, sight: MoveSight, resource: Resource, namespaces: Collection[str], kind: type[T]
+) -> list[T]:
+    """All objects of a kind in these namespaces, as ``kind``; none where the kind is not served."""
+    try:
+        if sight.spans_cluster(namespaces):
+            # Where only the namespaces may be read, they are read one by one.
+            with suppress(Forbidden):
+                every, wanted = await client.list(resource, type=kind), frozenset(namespaces)
+                return [one for one in every if _namespace_of(one) in wanted]
+        return [one for name in namespaces for one in await client.list(resource, name, type=kind)]
+    except NotFound:
+        return []
+
+
+def _namespace_of(one: Any) -> str:
+    meta = one["metadata"] if isinstance(one, dict) else one.metadata
+    return str(meta["namespace"] if isinstance(meta, dict) else meta.namespace)
+
+
+async def look_at_ours(client: Client, sight: MoveSight, namespaces: Collection[str]) -> dict[str, WorkloadObject]:
     """Our Workloads in these namespaces by the uid of what they are of; pod groups, which have no owner, by name."""
     found: dict[str, WorkloadObject] = {}
-    for name in namespaces:
-        for one in await client.list(WORKLOADS, name, type=WorkloadObject):
-            owner = controller_of(one.metadata)
-            found[owner.uid if owner is not None else f"{name}/{one.metadata.name}"] = one
+    for one in await list_in(client, sight, WORKLOADS, namespaces, WorkloadObject):
+        owner = controller_of(one.metadata)
+        found[owner.uid if owner is not None else f"{one.metadata.namespace}/{one.metadata.name}"] = one
     return found
 
 

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -24,7 +24,6 @@ from cli.migrate.apply_objects import FIELD_MANAGER
 from cli.migrate.convert_queues import CLUSTER_QUEUE
 from cli.migrate.moves import kueue_spec, quiet
 from cli.migrate.moves.backup import NAME, write_backups
-from cli.migrate.moves.handover import POLL_SECONDS, STILL_SECONDS, MoveOptions, Tell, name_queues, say_stopped
 from cli.migrate.moves.kueue_workloads import (
     IN_USE,
     holds_quota,
@@ -34,10 +33,12 @@ from cli.migrate.moves.kueue_workloads import (
     places_of,
     says_the_same,
 )
-from cli.migrate.moves.meanwhile import find_homeless, require_queues, require_unchanged
-from cli.migrate.moves.phases import MOST_TURNS, BackFacts, BackPhase, next_back_phase, note_turn
+from cli.migrate.moves.meanwhile import find_homeless, require_unchanged
+from cli.migrate.moves.phase_walk import MoveOptions, PhaseWalk, Tell, name_queues, say_stopped
+from cli.migrate.moves.phases import MOST_TURNS, BackFacts, BackPhase, next_back_phase
 from cli.migrate.moves.preflight import find_missing_there
-from cli.migrate.moves.sight import MoveSight, list_or_none, look_around, look_at_jobs, look_at_ours
+from cli.migrate.moves.rights import needed_to_take_back, require_rights
+from cli.migrate.moves.sight import MoveSight, list_in, list_or_none, look_at_jobs, look_at_ours
 from cli.migrate.moves.steps import MoveStep, choose_step, flavors_of, root_of, tree_of
 from cli.migrate.rows import Json
 from cli.migrate.source_objects import DEPLOYMENT
@@ -62,45 +63,34 @@ from ungater.model.kueue_objects import FINISHED, KueueWorkload
 
 PARTED_SECONDS: Final = 15.0  # `ungater.process.SHORTEST_PAUSE`, and for both to hear of it
 WATCHED_SECONDS: Final = 10.0  # for which what runs is watched once Kueue looks at it again
-WOKEN: Final = "topogate.dev/woken"
 _KEYS: Final = Keys()
 
 
-class TakeBack:
-    """See the module. ``tell`` is called with each thing that was done, as a sentence."""
+class TakeBack(PhaseWalk[BackFacts]):
+    """See the module."""
 
     def __init__(self, client: Client, options: MoveOptions, tell: Tell, clock: Clock = SYSTEM) -> None:
-        self._client = client
-        self._options = options
-        self._tell = tell
-        self._clock = clock
+        super().__init__(client, options, tell, clock)
         self._unlabelled = set[str]()
 
     async def take_back(self, wanted: Collection[str]) -> None:
         """Hand the steps of these queues back; all that moved where none is named. Raises Failure with what to do."""
         sight = await self._look()
         step = self.choose_moved(sight, wanted)
+        needed = needed_to_take_back(sight.kinds, self._options)
+        await require_rights(self._client, needed, step.namespaces, nothing="nothing was moved back")
         problems = [text async for text in find_missing_there(self._client, sight, self._options.kueue_namespace)]
         # Kueue takes a namespace whole, with the queues that were made here after it moved.
-        for name in self._served_of(sight, step):
-            problems += find_homeless(await self._client.list(LOCAL_QUEUES, name), sight.view, step)
+        served = self._served_of(sight, step)
+        problems += find_homeless(await self._list_in(sight, LOCAL_QUEUES, served), sight.view, step)
         if problems:
             raise say_stopped("nothing was moved back", problems)
         if not await is_available(self._client, self._options.kueue_namespace):
             raise Failure(
                 "nothing was moved back: Kueue does not run, so nobody would serve its queues: start it first"
             )
-        done, turns = BackFacts(), dict[StrEnum, int]()
-        # As for the way here: looked at again after each phase.
-        while (phase := next_back_phase(self._facts(sight, step, done))) is not BackPhase.DONE:
-            note_turn(turns, phase)
-            done = await self._go_through(phase, sight, step, done)
-            sight = await self._look()
-            require_queues(sight, step)
+        await self.walk_phases(sight, step, BackFacts())
         self._tell(f"{name_queues(step.queues)} {'are' if len(step.queues) > 1 else 'is'} served by Kueue again")
-
-    async def _look(self) -> MoveSight:
-        return await look_around(self._client, self._options.kueue_namespace, self._options.namespace)
 
     def choose_moved(self, sight: MoveSight, wanted: Collection[str]) -> MoveStep:
         """The step of these queues. Raises Failure where none has moved, or one that shares a namespace has not."""
@@ -120,6 +110,9 @@ class TakeBack:
     def _served_of(self, sight: MoveSight, step: MoveStep) -> list[str]:
         # Any value: Kueue leaves a namespace out for the key alone.
         return [name for name in step.namespaces if name in sight.labels and SERVED in sight.labels[name]]
+
+    def _choose_phase(self, sight: MoveSight, step: MoveStep, done: BackFacts) -> BackPhase:
+        return next_back_phase(self._facts(sight, step, done))
 
     def _facts(self, sight: MoveSight, step: MoveStep, done: BackFacts) -> BackFacts:
         served = self._served_of(sight, step)
@@ -141,8 +134,7 @@ class TakeBack:
             kept=[*before],
         )
 
-    async def _go_through(self, phase: BackPhase, sight: MoveSight, step: MoveStep, done: BackFacts) -> BackFacts:
-        """Do what a phase asks for, and what is done with it."""
+    async def _go_through(self, phase: StrEnum, sight: MoveSight, step: MoveStep, done: BackFacts) -> BackFacts:
         served = self._facts(sight, step, done).served
         match phase:
             case BackPhase.HOLD:
@@ -173,6 +165,9 @@ class TakeBack:
                 await write_backups(self._client, sight.backups, dict.fromkeys(step.queues))
         return done
 
+    async def _list_in(self, sight: MoveSight, resource: Resource, namespaces: Collection[str]) -> list[Json]:
+        return await list_in(self._client, sight, resource, namespaces, dict[str, Any])
+
     # --- queues ------------------------------------------------------------------------------------------------------
 
     async def _patch_ours(self, sight: MoveSight, step: MoveStep, patch: Callable[[Json], Json]) -> None:
@@ -201,20 +196,14 @@ class TakeBack:
 
     async def wait_quiet(self, sight: MoveSight, step: MoveStep, served: Collection[str]) -> None:
         """Wait until Topogate has nothing under way. Raises Failure with what is; our queues go on then."""
-        deadline = self._clock.monotonic() + self._options.patience
-        quiet_since = None
-        while True:
+
+        async def find_under_way() -> list[str]:
             seen = await look_at_jobs(self._client, sight, served)
-            ours = await look_at_ours(self._client, served)
-            under_way = [*quiet.find_unquiet_here(ours.values(), seen.jobs, seen.pods)]
-            now = self._clock.monotonic()
-            # A cycle that began before the hold may still admit.
-            quiet_since = None if under_way else now if quiet_since is None else quiet_since
-            if quiet_since is not None and now - quiet_since >= STILL_SECONDS:
-                return
-            if under_way and now > deadline:
-                break
-            await asyncio.sleep(POLL_SECONDS)
+            ours = await look_at_ours(self._client, sight, served)
+            return [*quiet.find_unquiet_here(ours.values(), seen.jobs, seen.pods)]
+
+        if not (under_way := await self.wait_still(find_under_way)):
+            return
         # Jobs that wait would wait for ever: nobody would take the hold away.
         # One that is outside of its cohort by now stays on hold: it would admit by another quota.
         for name in step.queues:
@@ -228,7 +217,8 @@ class TakeBack:
     async def hand_back_jobs(self, sight: MoveSight, served: Collection[str]) -> None:
         """Have Kueue's Workloads say what runs, and none that a job is to start which waits."""
         seen = await look_at_jobs(self._client, sight, served)
-        ours, placed, count = await raw_workloads(self._client, served), placed_queues(sight), 0
+        mine, placed, count = await self._list_in(sight, WORKLOADS, served), placed_queues(sight), 0
+        ours = {owner["uid"]: one for one in mine for owner in owners_of(one) if owner.get("controller")}
         for uid, job in seen.jobs.items():
             queue = (job["metadata"].get("labels") or {}).get(_KEYS.queue_name)
             if queue is None or quiet.has_ended(job):
@@ -236,11 +226,11 @@ class TakeBack:
             theirs = [one for one in seen.workloads if owner_uid(one) == uid]
             wanted = None
             try:
-                if (mine := ours.get(uid)) is not None and is_admitted_here(mine) and not quiet.is_suspended(job):
+                if (its := ours.get(uid)) is not None and is_admitted_here(its) and not quiet.is_suspended(job):
                     is_placed = (job["metadata"]["namespace"], queue) in placed
                     wanted = {
-                        **make_workload(mine, job, placed=is_placed),
-                        "status": make_status(mine, job, checks_of(sight, mine)),
+                        **make_workload(its, job, placed=is_placed),
+                        "status": make_status(its, job, checks_of(sight, its)),
                     }
                 count += await self.hand_back_job(sight.kinds["Workload"], job, wanted, theirs)
             except (KubeError, KeyError, TypeError, ValueError) as error:
@@ -317,7 +307,7 @@ class TakeBack:
             meta = job["metadata"]
             queue = (meta.get("labels") or {}).get(_KEYS.queue_name)
             # One that ended here holds its quota in Kueue until Kueue has looked at it.
-            if queue is None or (quiet.has_ended(job) and uid not in unfinished):
+            if queue is None or (quiet.has_ended(job) and uid not in unfinished and not quiet.is_woken(job)):
                 continue
             if quiet.has_ended(job):
                 await self.wake_job(job, placed=True)
@@ -343,7 +333,7 @@ class TakeBack:
         """Change a job, and a job that waits back to what its user wrote."""
         resource = JOBS if job["kind"] == JOBS.kind else JOB_SETS
         meta = job["metadata"]
-        woken = {"metadata": {"uid": meta["uid"], "annotations": {WOKEN: "true"}}}
+        woken = {"metadata": {"uid": meta["uid"], "annotations": {quiet.WOKEN: "true"}}}
         with suppress(NotFound):
             for turn in range(MOST_TURNS):
                 try:
@@ -366,7 +356,9 @@ class TakeBack:
                     await self._patch_job(resource, meta, woken)
                     break
             # Nothing is left on it; the second change wakes nobody more.
-            await self._patch_job(resource, meta, {"metadata": {"uid": meta["uid"], "annotations": {WOKEN: None}}})
+            await self._patch_job(
+                resource, meta, {"metadata": {"uid": meta["uid"], "annotations": {quiet.WOKEN: None}}}
+            )
 
     async def _patch_job(self, resource: Resource, meta: Json, body: Json) -> None:
         await self._client.patch(resource, meta["name"], meta["namespace"], body=body, field_manager=FIELD_MANAGER)
@@ -376,15 +368,11 @@ class TakeBack:
     async def remove_ours(self, sight: MoveSight, step: MoveStep) -> None:
         """Delete our Workloads, and the queues that --move made."""
         # Workloads first: a queue that is deleted before them is waited for by its finalizer.
-        for namespace in step.namespaces:
-            # With a namespace went all that was in it.
-            if namespace not in sight.labels:
-                continue
-            for resource in (WORKLOADS, LOCAL_QUEUES):
-                for one in await self._client.list(resource, namespace):
-                    if resource is WORKLOADS or is_migrated(one):
-                        with suppress(NotFound):
-                            await self._client.delete(resource, one["metadata"]["name"], namespace)
+        for resource in (WORKLOADS, LOCAL_QUEUES):
+            for one in await self._list_in(sight, resource, step.namespaces):
+                if resource is WORKLOADS or is_migrated(one):
+                    with suppress(NotFound):
+                        await self._client.delete(resource, one["metadata"]["name"], one["metadata"]["namespace"])
         for name in step.queues:
             if name not in sight.ours:
                 continue
@@ -413,7 +401,9 @@ def unstamp_job(job: Json, *, placed: bool) -> Json:
         of_job = {**one["template"]["spec"], "template": merge_patch(template, change)}
         found.append({**one, "template": {**one["template"], "spec": of_job}})
     # A merge patch replaces the list, so it is refused where the JobSet has changed since.
-    version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"], "annotations": {WOKEN: "true"}}}
+    version = {
+        "metadata": {"resourceVersion": job["metadata"]["resourceVersion"], "annotations": {quiet.WOKEN: "true"}}
+    }
     return {**version, "spec": {"replicatedJobs": found}} if changed else {}
 
 
@@ -481,12 +471,6 @@ def owner_uid(one: KueueWorkload) -> str:
     return owner.uid if owner is not None else ""
 
 
-async def raw_workloads(client: Client, namespaces: Collection[str]) -> dict[str, Json]:
-    """Our Workloads as they are stored, by the uid of their job."""
-    found = {}
-    for name in namespaces:
-        for one in await client.list(WORKLOADS, name):
-            for owner in one["metadata"].get("ownerReferences") or ():
-                if owner.get("controller"):
-                    found[owner["uid"]] = one
-    return found
+def owners_of(one: Json) -> list[Json]:
+    """All that an object names as its owners."""
+    return one["metadata"].get("ownerReferences") or []

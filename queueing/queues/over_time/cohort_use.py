@@ -8,7 +8,8 @@ Rules
   largest part of what the parent may use, divided by the weight. So an admission counts at once, bytes drown nothing,
   and with a short half-life it is the present share. Who would borrow nothing has none.
 - Changes of usage are noted, and counted before time goes on. Those of an open transaction are undone before that.
-- By time alone shares cross: who may take nothing from others because it used more is looked at again after ``PAUSE``.
+- By time alone shares cross: who may take nothing from others because it used more, or is kept out by the claim of a
+  lighter one, is looked at again after ``PAUSE``.
 """
 
 from collections.abc import Mapping
@@ -60,7 +61,7 @@ class _NodeUse(msgspec.Struct):
 class FairCohortUse:
     """See the module. ``scopes``: how many cohorts have their children compared so; ``changed``: queues whose usage is.
 
-    ``barred``: by queue, when one is looked at again that may take nothing from others until it used less.
+    ``barred``: by queue, when one is looked at again that may take nothing until it, or its LocalQueue, used less.
     """
 
     def __init__(self, tree: CohortTree, rules: UseRules | None) -> None:
@@ -129,7 +130,7 @@ class FairCohortUse:
         return {} if use is None else {name: amount for name, amount in sorted(use.consumed.items()) if amount >= LEAST}
 
     def bar_queue(self, queue: str) -> None:
-        """Somebody of a queue may take nothing from others until they used more than it."""
+        """Somebody of a queue may take nothing from others, or of what is kept for them, until they used more."""
         self.barred.setdefault(queue, self.now + PAUSE)
 
     def pop_unbarred(self, now: float) -> list[str]:

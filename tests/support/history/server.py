@@ -532,10 +532,10 @@ def _patched(obj: Json, body: Any, content_type: str) -> Json:
             raise Refused(422, "Invalid", "no finalizer can be added to what is being deleted")
         meta["finalizers"] = kept + added
         return new
-    return _merged(new, body)
+    return merge_patch(new, body)
 
 
-def _merged(into: Any, patch: Any) -> Any:
+def merge_patch(into: Any, patch: Any) -> Any:
     """RFC 7386."""
     if not isinstance(patch, dict):
         return patch
@@ -544,7 +544,7 @@ def _merged(into: Any, patch: Any) -> Any:
         if value is None:
             into.pop(name, None)
         else:
-            into[name] = _merged(into.get(name), value)
+            into[name] = merge_patch(into.get(name), value)
     return into
 
 

@@ -28,7 +28,7 @@ from ungater.cache.claims.device_quota import DeviceQuota
 from ungater.model.actions import Evict
 from ungater.model.admission import Admission, Nomination, PodSetAssignment, assign_pod_set, slots_of_assignment
 from ungater.model.class_rules import ClassRules
-from ungater.model.conditions import ADMITTED, PODS_READY, QUOTA_RESERVED, moment, true_since
+from ungater.model.conditions import QUOTA_RESERVED, moment, read_run_times, true_since
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
@@ -133,7 +133,9 @@ class Reservations:
     def find_stop(self, entry: WorkloadEntry) -> str | None:
         """Which of the queues is stopped by which a job holds something; None where neither is."""
         queued = self.queues.entries.get(entry.key)
-        return self.queues.find_stop(queued) if queued is not None and queued.phase in HOLDING else None
+        if queued is None or queued.phase not in HOLDING:
+            return None
+        return self.queues.config.find_stop(queued.workload, queued.queue)
 
     def want(self, entry: WorkloadEntry) -> None:
         """One that holds something wants what `reconcile` said: other places for lost slots, else more pods."""
@@ -246,14 +248,8 @@ class Reservations:
 
         True where somebody is to be looked at again.
         """
-        conditions, now = entry.observed.conditions if entry.observed is not None else (), self._clock()
-        admitted_at, ready_at = true_since(conditions, ADMITTED), true_since(conditions, PODS_READY)
-        # The clock of whoever led before may be ahead of this one.
-        return self.queues.run_times.note_start(
-            entry.key,
-            None if admitted_at is None else min(admitted_at, now),
-            None if ready_at is None else min(ready_at, now),
-        )
+        conditions = entry.observed.conditions if entry.observed is not None else ()
+        return self.queues.run_times.note_start(entry.key, *read_run_times(conditions, self._clock()))
 
     # --- holding ---------------------------------------------------------------------------------------------------
 

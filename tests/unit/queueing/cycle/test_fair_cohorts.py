@@ -303,6 +303,17 @@ def test_one_that_becomes_late_is_looked_at_again_as_claims_of_lighter_ones_stop
     assert when_admitted(*kept_out(hold=1000.0), 1400.0) == 1001.0
 
 
+def test_one_that_a_claim_of_a_lighter_queue_keeps_out_gets_in_within_a_minute_of_their_crossing():
+    state, queues = kept_out(hold=1e6)
+    lighter = False
+    while not lighter:
+        at = queues.next_change_time()
+        assert at <= queues.quotas.over_time.now + 60.0
+        queues.pass_time(at)
+        lighter = not queues.quotas.has_used_less("light", "heavy")
+        assert keys(run(state, queues, at)) == (["h1"] if lighter else [])
+
+
 def test_one_that_comes_before_a_claim_by_order_is_looked_at_again_once_that_is_hard():
     state, queues = kept_out(hold=1000.0, priority=9)
     queues.entries["h1"].since = 600.0  # it waits anew

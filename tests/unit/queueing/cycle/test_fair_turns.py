@@ -210,6 +210,45 @@ def test_a_soft_claim_of_a_heavy_local_queue_stops_no_lighter_one_and_a_hard_one
     assert keys(run(state, queues, 201.0)) == admitted
 
 
+def kept_out(*, growth=False):
+    """b1 of b, which used much, wants the half of q that is free; a claim of a, which holds the other half, keeps it.
+
+    ``growth``: b0, which asks for little, wants more pods instead.
+    """
+    state = make_state(1, 2)
+    queues = shared(16, rules=Rules(patience=100.0, hold=1e9, use=USE))
+    used(queues, b=40.0)
+    running = [make_workload("a0", "a", gpu=7)] + [make_workload("b0", "b", gpu=1)] * growth
+    submit(queues, *running)
+    assert len(keys(run(state, queues, 1.0))) == len(running)
+    submit(queues, make_workload("a-large", "a", count=2, created=1.0), now=1.0)
+    run(state, queues, 1.0)
+    run(state, queues, 200.0)
+    assert list(queues.claims) == ["a-large"]
+    if growth:
+        queues.wish("b0", {"main": 2})
+    else:
+        submit(queues, make_workload("b1", "b", gpu=2, created=201.0), now=201.0)
+    made = run(state, queues, 201.0)
+    assert (keys(made), made.resized) == ([], [])
+    return state, queues
+
+
+@pytest.mark.parametrize("growth", [False, True])
+def test_one_that_a_claim_of_a_lighter_local_queue_keeps_out_gets_in_within_a_minute_of_their_crossing(growth):
+    state, queues = kept_out(growth=growth)
+    lighter = False
+    while not lighter:
+        at = queues.next_change_time()
+        assert at <= queues.use.now + 60.0
+        queues.use.advance_to(at)
+        lighter = queues.use.score_of("ns/b") < queues.use.score_of("ns/a")
+        made = run(state, queues, at)
+        got_in = [*keys(made), *(one.key for one in made.resized)]
+        assert got_in == (["b0" if growth else "b1"] if lighter else [])
+    assert queues.quotas.over_time.barred == {}
+
+
 def test_the_claim_of_a_queue_goes_to_the_local_queue_that_is_first():
     state = make_state(1, 2)
     queues = shared(16, rules=Rules(patience=100.0, hold=1e9, use=USE))

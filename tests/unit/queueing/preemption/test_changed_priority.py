@@ -146,3 +146,20 @@ def test_a_priority_that_stays_wakes_nobody():
     assert not keys(cycle(state, queues, 6.0))
     assert queues.searches == before
     assert queues.entries["runs"].phase is Phase.ADMITTED
+
+
+def test_one_that_comes_to_be_the_first_of_those_alike_is_looked_at_though_a_younger_one_was_refused():
+    """Its policy lets it evict what is younger than itself, and the one that was refused is younger."""
+    state, queues = filled(make_workload("runs", priority=1, created=2.0), policy=NEWER)
+    submit(queues, make_workload("young", priority=1, created=3.0), make_workload("old", created=1.0))
+    assert victims(run(state, queues, 4.0)) == {}
+    change(queues, "old", priority=1)
+    assert victims(run(state, queues, 6.0)) == {"old": {"runs"}}
+
+
+def test_one_that_comes_behind_those_alike_that_were_refused_is_not_looked_at():
+    state, queues = filled(make_workload("runs", priority=1, created=2.0), policy=NEWER)
+    submit(queues, make_workload("young", priority=1, created=3.0))
+    run(state, queues, 4.0)
+    submit(queues, make_workload("younger", priority=1, created=4.0), now=5.0)
+    assert queues.pending.lines["q"].next() is None

@@ -70,6 +70,27 @@ def test_what_its_workload_says_counts_and_a_controller_that_starts_reads_it_aga
     assert world.times() == world.times(world.restarted()) == (NOW - 100, NOW - 40)
 
 
+def test_after_a_restart_one_whose_pods_are_not_ready_for_a_moment_counts_from_when_they_ceased_to_be():
+    world = Running()
+    world.tell(QUOTA_RESERVED, ADMITTED, at=NOW - 100)
+    world.tell(PODS_READY, at=NOW - 100, status=False)
+    assert world.times(world.restarted()) == (NOW - 100, None)
+    world.tell(PODS_READY, at=NOW - 90)
+    world.tell(PODS_READY, at=NOW - 40, status=False)
+    assert world.times() == (NOW - 100, NOW - 90)
+    assert world.times(world.restarted()) == (NOW - 100, NOW - 40)
+    world.tell(PODS_READY, at=NOW - 5)
+    assert world.times() == (NOW - 100, NOW - 90)
+    assert world.times(world.restarted()) == (NOW - 100, NOW - 5)
+
+
+def test_one_that_is_admitted_again_does_not_count_from_what_its_pods_were_before():
+    world = Running()
+    world.tell(PODS_READY, at=NOW - 300, status=False)
+    world.tell(QUOTA_RESERVED, ADMITTED, at=NOW - 100)
+    assert world.times() == world.times(world.restarted()) == (NOW - 100, None)
+
+
 def test_one_whose_checks_are_not_ready_has_not_begun():
     world = Running()
     world.tell(QUOTA_RESERVED, at=NOW - 100)

@@ -19,7 +19,7 @@ from cli.migrate.moves.finish import (
     list_concerned,
     sort_kinds,
 )
-from cli.migrate.moves.handover import MoveOptions
+from cli.migrate.moves.phase_walk import MoveOptions
 from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.source_objects import KueueObjectsRead
 from cli.output import Failure
@@ -37,7 +37,7 @@ def sight(**labels):
         of_kueue("LocalQueue", "l", {"clusterQueue": "q"}, namespace="x"),
         of_kueue("LocalQueue", "l", {"clusterQueue": "q"}, namespace="y"),
     )
-    return MoveSight({}, KueueObjectsRead(every, []), {}, make_view(every, {}), Backups("t", "", {}), labels, {})
+    return MoveSight({}, KueueObjectsRead(every, []), {}, make_view(every, {}), Backups("t"), labels, {})
 
 
 def workload(namespace, *true):
@@ -83,9 +83,13 @@ def test_what_kueue_keeps_is_looked_at_again_after_the_question(monkeypatch):
     async def kinds_of(client):
         return [CUSTOM_RESOURCE_DEFINITIONS, Resource("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue")]
 
+    class Allowed:
+        async def create(self, *_):
+            return {"status": {"allowed": True}}
+
     monkeypatch.setattr("cli.migrate.moves.finish.list_resources", kinds_of)
     with pytest.raises(Failure, match="namespace z is Kueue's"):
-        asyncio.run(Removal(None, MoveOptions("t", "kueue-system"), print, lambda _: True).finish())
+        asyncio.run(Removal(Allowed(), MoveOptions("t", "kueue-system"), print, lambda _: True).finish())
     assert len(looks) == 2
 
 

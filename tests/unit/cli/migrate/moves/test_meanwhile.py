@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 from support.migrating import found, of_kueue
 
-from cli.migrate.moves.backup import Backups, QueueBackup, write_backups
-from cli.migrate.moves.handover import Handover, MoveOptions
+from cli.migrate.moves.backup import Backups
+from cli.migrate.moves.handover import Handover
 from cli.migrate.moves.meanwhile import (
     find_homeless,
     find_lost_backups,
@@ -16,12 +16,13 @@ from cli.migrate.moves.meanwhile import (
     require_queues,
     require_unchanged,
 )
+from cli.migrate.moves.phase_walk import MoveOptions
 from cli.migrate.moves.sight import MoveSight, make_view
 from cli.migrate.moves.steps import LinkedQueue, MoveStep, QueueLinks
 from cli.migrate.moves.take_back import TakeBack
 from cli.migrate.source_objects import KueueObjectsRead
 from cli.output import Failure
-from kube.errors import Conflict, Invalid
+from kube.errors import Conflict
 from kube.resources import Resource
 
 STEP = MoveStep(("q",), ("x",))
@@ -38,7 +39,7 @@ def sight(*queues, labels=None):
     live = {one.name: one.body for one in every}
     kinds = {"Workload": Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")}
     return MoveSight(
-        kinds, KueueObjectsRead(every, []), live, make_view(every, {}), Backups("t", "", {}), labels or {"x": {}}, {}
+        kinds, KueueObjectsRead(every, []), live, make_view(every, {}), Backups("t"), labels or {"x": {}}, {}
     )
 
 
@@ -83,21 +84,6 @@ def test_a_queue_whose_backup_was_deleted_is_not_saved_as_it_is_on_hold():
     assert [*find_lost_backups(replace(seen, live=held), STEP)] == []
     assert [*find_lost_backups(replace(seen, ours={"q": free}), STEP)] == [], "Kueue's goes on, so it is as it was"
     assert [*find_lost_backups(replace(seen, live=held, ours={"q": free}, labels={"x": {}}), STEP)] == []
-
-
-def test_a_backup_that_is_not_there_is_removed_without_a_trace():
-    asyncio.run(write_backups(None, Backups("t", "", {}), {"q": None}))
-
-
-def test_backups_that_a_config_map_does_not_take_are_told_with_the_limit():
-    class Full:
-        async def create(self, *_, **__):
-            raise Invalid(422, "Invalid", "Too long: must have at most 1048576 bytes")
-
-    with pytest.raises(
-        Failure, match="does not take the backups of 1 queue beside the 0 that it has, since Kubernetes"
-    ):
-        asyncio.run(write_backups(Full(), Backups("t", "", {}), {"q": QueueBackup("u", {})}))
 
 
 def job_set(uid="u", version="2"):
@@ -186,6 +172,6 @@ def test_a_pod_that_comes_behind_kueues_gate_after_the_hold_stops_the_move_at_on
 def test_a_pod_that_came_behind_kueues_gate_just_before_the_label_is_told():
     told = []
     move = Handover(ApiServer(pods=[gated_pod()]), OPTIONS, told.append)
-    asyncio.run(move._tell_left(STEP))
+    asyncio.run(move._tell_left(sight("q"), STEP))
     (text,) = told
     assert text.startswith("note: pod x/p waits behind Kueue's gate")

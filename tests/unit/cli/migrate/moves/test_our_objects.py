@@ -40,7 +40,7 @@ def sight(*, moved=(), served=(), ours=(), bodies=BODIES):
     view = make_view(every, {name: live[name]["spec"] for name in moved})
     labels = {name: ({"topogate.dev/served": "true"} if name in served else {}) for name in "xy"}
     read = KueueObjectsRead(every, [])
-    return MoveSight({}, read, live, view, Backups("t", "", {}), labels, {one["metadata"]["name"]: one for one in ours})
+    return MoveSight({}, read, live, view, Backups("t"), labels, {one["metadata"]["name"]: one for one in ours})
 
 
 def objects(seen, *wanted):

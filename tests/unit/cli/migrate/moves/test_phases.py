@@ -3,11 +3,21 @@
 import pytest
 from msgspec.structs import replace
 
-from cli.migrate.moves.phases import BackFacts, BackPhase, MoveFacts, MovePhase, next_back_phase, next_phase, note_turn
+from cli.migrate.moves.phases import (
+    LAST,
+    BackFacts,
+    BackPhase,
+    MoveFacts,
+    MovePhase,
+    next_back_phase,
+    next_phase,
+    note_turn,
+)
 from cli.output import Failure
 
 START = MoveFacts(unsaved=["q"], unheld=["q"], joined=["q"], unserved=["x"])
-_DONE = {
+BACK = BackFacts(unheld=["q"], served=["x"], joined=["q"], apart=["q"], unreleased=["q"], kept=["q"])
+_AFTER = {
     MovePhase.BACK_UP: {"unsaved": ()},
     MovePhase.HOLD: {"unheld": ()},
     MovePhase.SETTLE: {"settled": True},
@@ -18,17 +28,31 @@ _DONE = {
     MovePhase.RELEASE: {"unreleased": ()},
     MovePhase.CLEAN: {"cleaned": True},
 }
+_BACK_AFTER = {
+    BackPhase.HOLD: {"unheld": ()},
+    BackPhase.SETTLE: {"settled": True},
+    BackPhase.HAND_BACK: {"handed": True},
+    BackPhase.LEAVE: {"joined": ()},
+    BackPhase.RETURN: {"apart": ()},
+    BackPhase.UNSERVE: {"served": ()},
+    BackPhase.WAKE: {"woken": True},
+    BackPhase.RELEASE: {"unreleased": ()},
+    BackPhase.REMOVE: {"removed": True, "unheld": ()},
+    BackPhase.FORGET: {"kept": ()},
+}
 
 
 def walk(facts, *, lost=None):
     """All phases from there on; ``lost``: after the first of it the command ends, and another one goes on."""
+    choose, after = (next_back_phase, _BACK_AFTER) if isinstance(facts, BackFacts) else (next_phase, _AFTER)
     way = []
-    while (phase := next_phase(facts)) is not MovePhase.DONE:
+    while (phase := choose(facts)) != LAST:
         way.append(phase)
-        facts = replace(facts, **_DONE[phase])
+        facts = replace(facts, **after[phase])
         if phase is lost:
             lost = None
-            facts = replace(facts, settled=False, made=False, adopted=False, cleaned=False)
+            # What this run alone knows: the next one finds the rest in the cluster.
+            facts = replace(facts, **{name: False for name in facts.__struct_fields__ if getattr(facts, name) is True})
     return way
 
 
@@ -59,39 +83,13 @@ def test_what_has_moved_is_looked_at_and_nothing_is_written():
     assert walk(MoveFacts()) == [MovePhase.MAKE, MovePhase.ADOPT, MovePhase.RELEASE, MovePhase.CLEAN]
 
 
-BACK = BackFacts(unheld=["q"], served=["x"], joined=["q"], apart=["q"], unreleased=["q"], kept=["q"])
-_UNDONE = {
-    BackPhase.HOLD: {"unheld": ()},
-    BackPhase.SETTLE: {"settled": True},
-    BackPhase.HAND_BACK: {"handed": True},
-    BackPhase.LEAVE: {"joined": ()},
-    BackPhase.RETURN: {"apart": ()},
-    BackPhase.UNSERVE: {"served": ()},
-    BackPhase.WAKE: {"woken": True},
-    BackPhase.RELEASE: {"unreleased": ()},
-    BackPhase.REMOVE: {"removed": True, "unheld": ()},
-    BackPhase.FORGET: {"kept": ()},
-}
-
-
-def walk_back(facts, *, lost=None):
-    way = []
-    while (phase := next_back_phase(facts)) is not BackPhase.DONE:
-        way.append(phase)
-        facts = replace(facts, **_UNDONE[phase])
-        if phase is lost:
-            lost = None
-            facts = replace(facts, settled=False, handed=False, woken=False, removed=False)
-    return way
-
-
 def test_the_way_back_has_all_phases_in_order():
-    assert walk_back(BACK) == [phase for phase in BackPhase if phase is not BackPhase.DONE]
+    assert walk(BACK) == [phase for phase in BackPhase if phase is not BackPhase.DONE]
 
 
 def test_wherever_it_ends_kueue_has_the_workloads_before_the_label_goes_and_goes_on_last():
     for at in BackPhase:
-        way = walk_back(BACK, lost=at)
+        way = walk(BACK, lost=at)
         assert way[-1] is BackPhase.FORGET or at is BackPhase.FORGET
         assert BackPhase.HAND_BACK in way[: way.index(BackPhase.UNSERVE)]
         assert BackPhase.WAKE in way[: way.index(BackPhase.RELEASE)]
