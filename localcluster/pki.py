@@ -1,4 +1,4 @@
-"""Certificates, keys and kubeconfigs of one local control plane, made anew each time it is set up.
+"""Certificates, keys and kubeconfigs of one local control plane, made again each time it is set up.
 
 Two authorities on purpose: whoever holds a client certificate of the cluster must not be able to open etcd.
 Everything is on curve P-256 and valid for a year; private keys are readable by their owner alone.

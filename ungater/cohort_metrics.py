@@ -1,6 +1,6 @@
 """What each cohort has with all that is below it, uses and borrows, and where in its tree it is, as Prometheus metrics.
 
-Cohorts without an object of their own are told as well: their queues lend each other what they have just the same.
+Cohorts without an object of their own have series as well: their queues lend each other what they have just the same.
 Administrators alone make cohorts and cluster queues, so their names need no bound.
 """
 

@@ -2,12 +2,12 @@
 
 Rules
 - Its queue, priority class and time limit (labels) go into each of its templates, and replace what stands there, as in
-  Kueue 0.19.2 (deployment_webhook.go, leaderworkerset_webhook.go). Another value there is told.
+  Kueue 0.19.2 (deployment_webhook.go, leaderworkerset_webhook.go). The webhook warns about another value there.
 - Its topology request, slices and wishes (annotations) go into templates that lack them. Two that differ are refused,
   as for Jobs. Kueue reads none of them on these owners.
 - A template of pods that have neither queue nor request after that gets nothing, since they are not ours.
 - Controllers that hold back a LeaderWorkerSet (``admission-gated-by``) are named as for Jobs. Other owners are not held
-  back, but their pods: it is told. Kueue 0.19.2 reads the annotation on all of them but Deployments.
+  back, but their pods: the webhook says so. Kueue 0.19.2 reads the annotation on all of them but Deployments.
 - An update hands down what it changes: the copies of what the owner said before follow, or go. A template that an
   update leaves alone is changed by nothing but labels and annotations of its owner: a change would replace its pods.
 - A TrainJob says it in two places, of which its CRD drops the one that its version does not have.

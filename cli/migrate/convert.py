@@ -90,7 +90,7 @@ def convert_one(found: FoundObject, known: KnownObjects) -> Converted:
     verdict = _TOLD.get(found.kind, _UNKNOWN)
 
     def judge(leaf: Leaf, _scene: Scene) -> FieldVerdict:
-        # Our Workloads have it too, and those that are made of the jobs begin without one.
+        # Topogate's Workloads have it too. It makes them of the jobs, and they begin without one.
         return _BOOST if found.kind == "Workload" and leaf.path[-1:] == (_KEYS.priority_boost,) else verdict
 
     return convert_nothing(found, FieldTable[Scene](METADATA, {"**": judge}), known, lambda _: verdict)

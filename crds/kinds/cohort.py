@@ -30,9 +30,10 @@ class CohortAdmissionScope(ApiModel):
     """How the queues and cohorts directly below this cohort share it."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
-    """The order of those that borrow. UsageBasedAdmissionFairSharing: the queue or cohort that used the least over time
-    beyond its own quota, for its weight, comes first, before priority. It needs the setting `fairUseHalfLifeSeconds`.
-    NoAdmissionFairSharing: the present shares decide with fair sharing, and otherwise priority, then time."""
+    """The order of the queues and cohorts that borrow. UsageBasedAdmissionFairSharing: the one that used the least over
+    time beyond its own quota, for its weight, comes first, before priority. It needs the setting
+    `fairUseHalfLifeSeconds`. NoAdmissionFairSharing: the present shares decide with fair sharing, and otherwise
+    priority, then time."""
 
 
 class CohortSpec(ApiModel):

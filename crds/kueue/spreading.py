@@ -12,7 +12,6 @@ Rules
 - A field that is none of these is refused: Kueue passes over it, and a slip in a limit would place what it forbids.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +26,7 @@ MAX_VALUES: Final = 64
 MAX_LENGTH: Final = 8192
 _SHOWN: Final = 64
 _MODES: Final = ("Required", "Preferred")
+_SPREADING: Final = ("workloadLabelSelectors", "rules")
 _RULE: Final = ("topologyKey", "maxShareAllowingPlacement", "enforcementMode")
 _SELECTOR: Final = ("key", "operator", "values")
 _SHARE: Final = 'expected a quantity above 0 and below 1, as "0.45"'
@@ -51,9 +51,8 @@ def read_spreading(text: str, field: str) -> ShareLimits:
         body = None
     if not isinstance(body, dict):
         raise WrongAnnotation(field, text[:_SHOWN], f'Invalid value: "{text[:_SHOWN]}": {expected}')
-    _refuse_unknown(body, ("workloadLabelSelectors", "rules"), field)
-    key, values = _selector(body.get("workloadLabelSelectors"), f"{field}.workloadLabelSelectors")
-    rules = body.get("rules")
+    selectors, rules = _read_object(body, _SPREADING, field, expected)
+    key, values = _selector(selectors, f"{field}.workloadLabelSelectors")
     if not isinstance(rules, list) or not 1 <= len(rules) <= MAX_RULES:
         raise _invalid(f"{field}.rules", rules, f"expected a list of 1 to {MAX_RULES} rules")
     found: dict[str, ShareRule] = {}
@@ -67,15 +66,11 @@ def read_spreading(text: str, field: str) -> ShareLimits:
 
 
 def _rule(rule: Any, field: str) -> ShareRule:
-    if not isinstance(rule, dict):
-        raise _invalid(field, rule, "expected a topologyKey and a maxShareAllowingPlacement")
-    _refuse_unknown(rule, _RULE, field)
-    level, share, mode = (rule.get(name) for name in _RULE)
+    level, share, mode = _read_object(rule, _RULE, field, "expected a topologyKey and a maxShareAllowingPlacement")
     if not isinstance(level, str) or not is_label_key(level):
         raise _invalid(f"{field}.topologyKey", level, "expected the node label key of one topology level, or its name")
     if mode is not None and mode not in _MODES:
-        text = f'Unsupported value: {_shown(mode)}: supported values: "Required", "Preferred"'
-        raise WrongAnnotation(f"{field}.enforcementMode", _shown(mode), text)
+        raise _unsupported(f"{field}.enforcementMode", mode, _MODES)
     return ShareRule(level=level, most=_share(share, f"{field}.{_RULE[1]}"), required=mode != "Preferred")
 
 
@@ -101,15 +96,11 @@ def _selector(selectors: Any, field: str) -> tuple[str, tuple[str, ...]]:
         raise _invalid(field, selectors, "expected a list of at most one requirement")
     (one,) = selectors
     field = f"{field}[0]"
-    if not isinstance(one, dict):
-        raise _invalid(field, one, "expected a key, an operator and values")
-    _refuse_unknown(one, _SELECTOR, field)
-    key, operator, values = (one.get(name) for name in _SELECTOR)
+    key, operator, values = _read_object(one, _SELECTOR, field, "expected a key, an operator and values")
     if not isinstance(key, str) or not is_label_key(key):
         raise _invalid(f"{field}.key", key, "expected the key of a label of pods")
     if operator != "In":
-        text = f'Unsupported value: {_shown(operator)}: supported values: "In"'
-        raise WrongAnnotation(f"{field}.operator", _shown(operator), text)
+        raise _unsupported(f"{field}.operator", operator, ("In",))
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_VALUES:
         raise _invalid(f"{field}.values", values, f"expected a list of 1 to {MAX_VALUES} values of the label")
     for at, value in enumerate(values):
@@ -118,15 +109,24 @@ def _selector(selectors: Any, field: str) -> tuple[str, tuple[str, ...]]:
     return key, tuple(dict.fromkeys(values))
 
 
-def _refuse_unknown(body: Mapping[str, Any], known: tuple[str, ...], field: str) -> None:
-    if unknown := sorted(body.keys() - set(known)):
+def _read_object(found: Any, names: tuple[str, ...], field: str, expected: str) -> list[Any]:
+    """What an object has under ``names``, in their order; it may have no other fields. Raises WrongAnnotation."""
+    if not isinstance(found, dict):
+        raise _invalid(field, found, expected)
+    if unknown := sorted(found.keys() - set(names)):
         name = unknown[0][:_SHOWN]
-        raise WrongAnnotation(f"{field}.{name}", name, f"unknown field: there are {', '.join(known)}")
+        raise WrongAnnotation(f"{field}.{name}", name, f"unknown field: there are {', '.join(names)}")
+    return [found.get(name) for name in names]
 
 
 def _shown(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _unsupported(field: str, value: Any, supported: tuple[str, ...]) -> WrongAnnotation:
+    names = ", ".join(f'"{one}"' for one in supported)
+    return WrongAnnotation(field, _shown(value), f"Unsupported value: {_shown(value)}: supported values: {names}")
 
 
 def _invalid(field: str, value: Any, expected: str) -> WrongAnnotation:

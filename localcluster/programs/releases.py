@@ -1,4 +1,4 @@
-"""Where the official release files of our programs are, and what their SHA-256 has to be. Pure, but for `main`.
+"""Where the official release files of our programs are, and what their SHA-256 has to be. Pure, except for `main`.
 
 Rules
 - A file counts only with a sum: the one in ``SHA256SUMS`` beside this module, else the one that the release server

@@ -2,7 +2,7 @@
 
 Rules
 - A workload is *safe* for the seconds that its queue, a cohort above it or the rules say, from when it was admitted.
-  Where its pods are not ready at once, from when they are, but for twice as long in all at most. One that is not
+  Where its pods are not ready at once, from when they are, but in all for twice as long at most. One that is not
   admitted yet, as its checks are not ready, is not safe.
 - *Within* its own queue, the first value counts that is set from its queue upwards, else that of the rules. For
   queues that meet it at a cohort, the first from the child of that cohort on its side upwards, as KAI's method ``lca``
@@ -148,7 +148,7 @@ class RunTimes:
         True where somebody is to be looked at again, who waits until one like it may be evicted.
         """
         entry = self._entries.get(key)
-        # One that waits again may be told of conditions of the run before, which would count for the next one.
+        # A workload that waits again may still have conditions of the run before, which would count for the next one.
         if entry is None or entry.phase is not Phase.ADMITTED:
             return False
         before = entry.admitted_at, entry.ready_at

@@ -1180,8 +1180,25 @@ class _Maker:
     def flex(self):
         dice = self.dice
         ids = [f"{kind}-{each}" for kind in ("socket", "numa", "core", "gpu") for each in range(dice.many(3, 40))]
-        cpus = ("0-7", "0", "", "0-3,8-11", "4096-8191", "0-1,0-1", "7")
         types = ("CPUSocket", "NUMANode", "CPUCoreGroup", "CPUCore", "GPU", "NIC")
+        status = self.flex_status()
+        spec = {
+            "nodes": [{"id": each, "type": dice.choice(types), "attributes": {"model": dice.label()}} for each in ids],
+            "edges": [
+                {
+                    "source": dice.one("nosuch", *ids),
+                    "target": dice.one("nosuch", *ids),
+                    "type": dice.one("host", "contain", "localized", "nearby", "link", "distance"),
+                    "attributes": {dice.one("kind", "distance", "count"): dice.one("NV12", "PIX", "10", "9" * 60, "")},
+                }
+                for _ in range(dice.many(12, 300))
+            ],
+        }
+        return {"spec": spec, "status": status, "name": self.machine()}
+
+    def flex_status(self):
+        dice = self.dice
+        cpus = ("0-7", "0", "", "0-3,8-11", "4096-8191", "0-1,0-1", "7")
 
         def zones():
             return [dice.randint(0, 3) for _ in range(dice.many(2, 64))]
@@ -1256,19 +1273,7 @@ class _Maker:
         for name in list(status):
             if dice.maybe(0.1):
                 del status[name]
-        spec = {
-            "nodes": [{"id": each, "type": dice.choice(types), "attributes": {"model": dice.label()}} for each in ids],
-            "edges": [
-                {
-                    "source": dice.one("nosuch", *ids),
-                    "target": dice.one("nosuch", *ids),
-                    "type": dice.one("host", "contain", "localized", "nearby", "link", "distance"),
-                    "attributes": {dice.one("kind", "distance", "count"): dice.one("NV12", "PIX", "10", "9" * 60, "")},
-                }
-                for _ in range(dice.many(12, 300))
-            ],
-        }
-        return {"spec": spec, "status": status, "name": self.machine()}
+        return status
 
     # --- queues --------------------------------------------------------------------------------------------------
 

@@ -260,7 +260,7 @@ def find_untaken(running: Mapping[str, str], ours: Mapping[str, WorkloadObject])
 
 
 def find_stuck(pods: Iterable[Pod], labels: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Pods behind a gate that nobody but Kueue takes away."""
+    """Pods behind a gate that only Kueue takes away."""
     for pod in pods:
         if finished(pod) or pod.metadata.deletion_timestamp is not None:
             continue

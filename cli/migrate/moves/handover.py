@@ -100,7 +100,7 @@ class Handover(PhaseWalk[MoveFacts]):
             raise say_stopped("nothing was moved", problems)
         objects = self._objects(sight, step)
         require_taken(objects.list_refused())
-        # Of those that are to be labelled only: in the others a gate would keep an interrupted move from going on.
+        # Only of namespaces to label: in the others a gate would keep an interrupted move from going on.
         seen = await look_at_jobs(client, sight, sight.unserved_of(step.namespaces))
         problems += quiet.find_obstacles(seen.jobs, seen.pods)
         problems += (
@@ -182,7 +182,7 @@ class Handover(PhaseWalk[MoveFacts]):
     async def undo_hold(self, step: MoveStep) -> str:
         """Have Kueue go on, where no namespace of the step is labelled yet; what was done, in words."""
         sight = await self._look()
-        # Kueue leaves out those that are labelled, so its queue may not go on for them.
+        # Kueue leaves out namespaces with the label, so its queue may not go on for them.
         if len(sight.unserved_of(step.namespaces)) < len(set(step.namespaces) & sight.labels.keys()):
             return "its queues stay on hold, since some of their namespaces have moved before: run the command again"
         for name in step.queues:

@@ -3,8 +3,8 @@
 Facts of Kueue 0.19.2 that this relies on
 - A job that runs is left alone where a Workload of it is admitted and equivalent: same pod sets, counts and containers
   (``EquivalentToWorkload``). One that has none is suspended, so that its pods end (``ensureOneWorkload``).
-- The admission of a Workload cannot change but for its topology assignments (``validateAdmissionUpdate``), so another
-  one takes another Workload. Usage is a multiple of the count (``validateAdmission``).
+- The admission of a Workload cannot change, except for its topology assignments (``validateAdmissionUpdate``):
+  another admission needs another Workload. Usage is a multiple of the count (``validateAdmission``).
 - Without the condition PodsReady, one that was admitted long ago would be evicted at once where Kueue waits for pods.
 """
 
@@ -184,7 +184,7 @@ def make_status(ours: Json, job: Json, checks: Iterable[str] = ()) -> Json:
 
 
 def _part(ours: Json, count: int) -> Json:
-    """One pod set: all its pods count, also those that have no slot here for now."""
+    """One pod set: all its pods count, also pods that have no slot here for now."""
     flavors, had = ours.get("flavors") or {}, max(1, ours.get("count", 0))
     usage = {}
     for name, value in (ours.get("resourceUsage") or {}).items():

@@ -1,4 +1,4 @@
-"""What is made of Kueue's queues in a step, in the order in which it is applied. Pure but for `find_conflicts`."""
+"""What is made of Kueue's queues in a step, in the order in which it is applied. Pure, except for `find_conflicts`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -83,7 +83,7 @@ class StepObjects:
         return found
 
     def find_lent_twice(self) -> list[str]:
-        """Queues of Kueue that have a counterpart in a cohort here already, beside those that move."""
+        """Queues of Kueue that have a counterpart in a cohort here already, beside the queues that move."""
         view, ours = self._sight.view, self._sight.ours
         return [
             name
@@ -102,7 +102,7 @@ class StepObjects:
                 if not (problem := await try_object(client, trial, overwrite=False)):
                     break
             if problem:
-                # A queue that differs was made by hand: nobody but its author knows which of the two is right.
+                # A queue that differs was made by hand: only its author knows which of the two is right.
                 problems.append(problem.replace(_OVERWRITE, _CORRECT))
         return problems
 

@@ -68,8 +68,9 @@ class BackFacts(msgspec.Struct, frozen=True):
     """What is seen of a step on its way back, and what this run has done already.
 
     ``unheld``: queues of ours that go on; ``served``: namespaces with the label; ``joined``: queues of ours that are in
-    a cohort; ``apart``: queues of Kueue that are not in theirs; ``unreleased``: those that are stopped otherwise than
-    before; ``kept``: with a backup. ``settled``, ``handed``, ``woken``, ``removed``: phases that were gone through.
+    a cohort; ``apart``: queues of Kueue that are not in theirs; ``unreleased``: queues of Kueue that are stopped
+    otherwise than before; ``kept``: with a backup. ``settled``, ``handed``, ``woken``, ``removed``: phases that were
+    gone through.
     """
 
     unheld: Collection[str] = ()

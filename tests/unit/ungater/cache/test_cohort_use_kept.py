@@ -2,17 +2,14 @@
 
 import msgspec
 import pytest
-from support.queued_world import entry_of, filled, queued, read
-from support.world import World
+from support.queued_world import filled, read
+from support.used_over_time import UsedWorld
 
 from kube.queues import Cohort
 from kube.resources import COHORTS
 from queueing.model import Rules, UseRules
-from ungater.model import conditions
-from ungater.model.conditions import ADMITTED, QUOTA_RESERVED, WantedCondition
 from ungater.status.queues import REFRESH, Source, changes
 
-BEGAN = 1_000_000.0
 KINDS = ("cohort", "cluster_queue")
 USE = "admissionFairSharingStatus"
 
@@ -26,40 +23,11 @@ def cohort(name, cpus=0, parent="", *, scope=True):
     return read({"metadata": {"name": name, "uid": name}, "spec": spec}, Cohort)
 
 
-class Clock:
-    """A clock that is set."""
-
-    def __init__(self):
-        self.at = BEGAN
-
-    def now(self):
-        return self.at
-
-    monotonic = now
-
-
-class Scoped(World):
+class Scoped(UsedWorld):
     """A queue that owns no CPU, in cohort team, in cohort org, which has four; both go by use."""
 
     def __init__(self, *, fair=False):
-        self.clock, self.rules = Clock(), Rules(fair=fair, use=UseRules(half_life=600.0))
-        super().__init__()
-
-    def make(self, **options):
-        return super().make(clock=self.clock, queueing=self.rules, **options)
-
-    def run(self, name, cpus=2):
-        """A job is admitted now, and its Workload says so."""
-        job = queued(self, name, cpus)
-        self.memory.queues.pass_time(self.clock.at)
-        self.admit(job)
-        stored = self.stores["workload"][entry_of(self, job).key]
-        wanted = tuple(WantedCondition(one, True, "QuotaReserved", "") for one in (QUOTA_RESERVED, ADMITTED))
-        merged = conditions.merge((), wanted, generation=1, now=self.clock.at)
-        meta = msgspec.structs.replace(stored.metadata, resource_version="8")
-        status = msgspec.structs.replace(stored.status, conditions=merged)
-        self.put("workload", msgspec.structs.replace(stored, metadata=meta, status=status))
-        return job
+        super().__init__(Rules(fair=fair, use=UseRules(half_life=600.0)))
 
     def written(self):
         """What would be written now, by name; it is there afterwards."""

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from support.queued_world import entry_of, filled, queued, read
-from support.world import World
+from support.queued_world import filled, read
+from support.used_over_time import UsedWorld
 
 from kube.queues import LocalQueue
 from queueing.model import Rules, UseRules
@@ -12,48 +12,18 @@ from ungater.model.conditions import ADMITTED, QUOTA_RESERVED, WantedCondition
 from ungater.status.queues import REFRESH, Source, changes
 
 SCOPE = {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}
-BEGAN = 1_000_000.0
 PART = "ns/team"
 
 
-class Clock:
-    """A clock that is set."""
-
-    def __init__(self):
-        self.at = BEGAN
-
-    def now(self):
-        return self.at
-
-    monotonic = now
-
-
-class Shared(World):
+class Shared(UsedWorld):
     """A queue of four CPUs that goes by use, its LocalQueue, and what their status says."""
 
     def __init__(self, sampling=None):
-        self.clock, self.rules = Clock(), Rules(use=UseRules(half_life=600.0, sampling=sampling))
-        super().__init__()
-
-    def make(self, **options):
-        return super().make(clock=self.clock, queueing=self.rules, **options)
+        super().__init__(Rules(use=UseRules(half_life=600.0, sampling=sampling)))
 
     @property
     def use(self):
         return self.memory.queues.use
-
-    def run(self, name, cpus=2, *, told=(QUOTA_RESERVED, ADMITTED)):
-        """A job is admitted now, and its Workload says so."""
-        job = queued(self, name, cpus)
-        self.memory.queues.pass_time(self.clock.at)
-        self.admit(job)
-        stored = self.stores["workload"][entry_of(self, job).key]
-        wanted = tuple(WantedCondition(one, True, "QuotaReserved", "") for one in told)
-        merged = conditions.merge((), wanted, generation=1, now=self.clock.at)
-        meta = msgspec.structs.replace(stored.metadata, resource_version="8")
-        status = msgspec.structs.replace(stored.status, conditions=merged)
-        self.put("workload", msgspec.structs.replace(stored, metadata=meta, status=status))
-        return job
 
     def end(self, job):
         """A job is deleted."""
