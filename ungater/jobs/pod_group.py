@@ -322,7 +322,8 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Job
     alive = [pod for pod in pods if not finished(pod)]
     gated = [pod for pod in alive if is_gated(pod, keys.gate)]
     known = next((one for one in before.pod_sets if one.name == role), None) if before is not None else None
-    template, raw = _template(pods, gated, keys, known)
+    # A pod that has ended takes nothing any more: by what it asked for, pods that were resized to less would keep that.
+    template, raw = _template(alive or pods, gated, keys, known)
     request, wishes = _request(gated or alive or pods, keys)
     done = sum(pod.status.phase == "Succeeded" for pod in pods)
     count = max(total - done, 0) if total else len(alive)
@@ -441,7 +442,7 @@ def _template(
 ) -> tuple[PodTemplate, bytes]:
     """The template of the pods: of the newest that waits, else the one that was seen before, else made anew.
 
-    The one before tells nothing any more where none of the pods that are there asks for as much.
+    ``pods``: those that run or wait, if any. The one before tells nothing any more where none of them asks for as much.
     """
     if not gated and before is not None:
         resources = _resources(before.template.spec)

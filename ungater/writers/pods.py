@@ -3,6 +3,10 @@
 An expectation is recorded before its patch is sent and stays until the informer shows the pod ungated or gone. Whatever
 goes wrong, the expectation keeps its slot and the same patch is sent again later: a patch whose answer was lost cannot
 put two pods into one slot.
+
+A conflict is a failure like any other, and tried again. Another pod may have the name, of which the watch tells; but
+the API server also answers so where others keep writing the pod (it tries a patch six times:
+``MaxRetryWhenPatchConflicts`` in pkg/endpoints/handlers/patch.go of k8s.io/apiserver), and then no event need follow.
 """
 
 import asyncio
@@ -24,7 +28,7 @@ from engine.kubelet.machine import NumaPlacement
 from engine.reasons import Reason
 from kube.client import Client
 from kube.connection.answers import decode
-from kube.errors import ApiError, Conflict, Forbidden, Invalid, KubeError, NotFound
+from kube.errors import ApiError, Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
 from kube.objects import Pod, key
 from kube.patches import PatchType
@@ -118,9 +122,11 @@ class PodWriter:
     def mark(self, entry: WorkloadEntry, pod: Pod) -> None:
         """Write on a pod that Kueue let go whose it is here, soon; not again before the timeout."""
         uid, now = pod.metadata.uid, self._clock.monotonic()
-        if entry.marking.get(uid, now) <= now:
-            entry.marking[uid] = now + self._timeout
-            self._queue_write(entry, pod, partial(self._mark, entry, pod))
+        if (due := entry.marking.get(uid, now)) > now:
+            self._requeue(entry.id, due - now)  # this look came before the one that was asked for, and took its place
+            return
+        entry.marking[uid] = now + self._timeout
+        self._queue_write(entry, pod, partial(self._mark, entry, pod))
 
     def nominate(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """Have kube-scheduler keep room for a gated pod on a node soon; "": on none any more."""
@@ -214,9 +220,8 @@ class PodWriter:
         body = self._patches(entry, name, slots.levels if slots is not None else ()).marks(pod)
         try:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
-        # The pod is gone, or another has its name: the watch tells of both.
-        except (NotFound, Conflict):
-            return
+        except NotFound:
+            return  # the watch tells of it
         except KubeError as error:
             log.warning("a pod of Kueue was not marked", workload=entry.key, pod=meta.name, error=str(error))
             self._requeue(entry.id, self._timeout)
@@ -275,9 +280,8 @@ class PodWriter:
             return  # it goes, or something else was sent meanwhile
         try:
             await self._write_nomination(pod, node)
-        # The pod is gone, or another has its name: the watch tells of both.
-        except (NotFound, Conflict):
-            return
+        except NotFound:
+            return  # the watch tells of it
         except KubeError as error:
             if uid not in entry.expectations:  # else it was let go first, and needs none
                 log.warning("a pod was not nominated", workload=entry.key, pod=pod.metadata.name, error=str(error))

@@ -276,6 +276,18 @@ def test_the_template_of_pods_that_are_gone_tells_nothing_of_others():
     assert owner_of(*both, before=before).pod_sets[0].template == before.pod_sets[0].template
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+@pytest.mark.parametrize("known", [True, False])
+def test_pods_that_have_ended_do_not_tell_what_those_that_run_take(names, known):
+    """A pod of a group runs on with less, and its quota goes back: by a controller that has just started as well."""
+    before = owner_of(grouped("a", "2", cpu="2"), grouped("b", "2", cpu="2"))
+    done = grouped(names[0], "2", cpu="2", phase="Succeeded", spec={"schedulingGates": []})
+    runs = grouped(names[1], "2", cpu="1", spec={"schedulingGates": []})
+    pods = sorted((done, runs), key=lambda pod: pod.metadata.name)
+    (pod_set,) = owner_of(*pods, before=before if known else None).pod_sets
+    assert pod_set.template.spec.containers[0].resources.requests == {"cpu": "1"}
+
+
 def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     waits = make_pod("p", owner=STATEFUL_SET, spec={"nodeSelector": {"disk": "ssd"}})
     before = owner_of(waits)

@@ -96,7 +96,7 @@ async def test_none_is_sent_for_a_pod_whose_workload(how):
 
 @pytest.mark.parametrize(
     ("error", "again"),
-    [(NotFound("gone"), False), (Conflict("another pod of its name"), False), (Forbidden("no right"), True)],
+    [(NotFound("gone"), False), (Conflict("others write it"), True), (Forbidden("no right"), True)],
 )
 async def test_what_is_refused_is_tried_again_after_a_while_that_doubles(error, again):
     sent = Sent(error)
