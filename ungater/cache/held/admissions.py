@@ -227,6 +227,15 @@ class Admissions:
         self._core.queue_inadmissible(())
         self.stand_down(victims)
 
+    def drop_plan(self, entry: WorkloadEntry) -> None:
+        """The plan of its preemption is stored no more: it plans again, as it would after a restart.
+
+        Victims whose own Workload is deleted are told again by stored plans alone, so it would wait for them for ever.
+        """
+        self.end_growth(entry)
+        if entry.key in self._queues.holders.nominated:
+            self.forget_assumed(entry)
+
     def replaced(self, entry: WorkloadEntry) -> None:
         """The write of other slots ended: those that it left may be another's from now on."""
         if self._reservations.replaced(entry):
