@@ -107,6 +107,20 @@ def test_a_plan_stays_while_it_is_being_stored_and_with_what_else_is_said(planne
     assert planned.phase is Phase.NOMINATED
 
 
+def test_a_plan_stays_that_a_job_made_which_came_again_under_the_name_of_one_that_went(planned):
+    """An answer about the Workload of the first may be under way still."""
+    late, memory = planned.record, planned.memory
+    memory.views.drop(late.id)
+    planned.world.stores["workload"].pop(late.key)
+    memory.views.add_job(late.own)
+    again = memory.entries[late.id]
+    again.observed = make_known(again.job, priority=100)
+    memory.admissions.enqueue_entry(again)
+    assert planned.cycle()
+    memory.admissions.drop_plan(late)
+    assert planned.phase is Phase.NOMINATED
+
+
 def test_what_is_held_for_growth_ends_with_what_it_is_stored_in_and_what_it_has_stays():
     world = filled(World(), preemption={"withinClusterQueue": "LowerPriority"})
     low, grows = queued(world, "low"), queued(world, "grows")
