@@ -225,7 +225,7 @@ class JobViews:
         self._groups.forget_job(uid)
         self._requeue_claimants(uid)
         if entry is not None:
-            self._admissions.release_job(entry)
+            self._admissions.drop_job(entry)
 
     def _requeue_claimants(self, uid: str) -> None:
         """A job is gone, or over: who waits for a claim that it was to have is looked at."""

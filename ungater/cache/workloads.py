@@ -49,7 +49,7 @@ class WorkloadEvents:
             # the answer to our own write: then this event is old news.
             if entry.observed is None or entry.observed.uid == entry.gone:
                 self._note_deleted(entry)
-                entry.forget_workload()
+                self._forget_workload(entry)
                 self._enqueue(entry.id, 0.0)
             return
         # While a write is on its way its answer decides; what comes meanwhile is read when it ends (`written`).
@@ -78,6 +78,10 @@ class WorkloadEvents:
     def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
         if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
+        # A plan that is not stored yet is being written; any other is not stored any more, as its Workload was made
+        # anew, or somebody took it out.
+        if observed.nomination is None and not entry.writes.busy:
+            self._admissions.drop_plan(entry)
         self._admissions.take_priority(entry)
         # Last: of one whose admission is not held yet no start is noted, and no other event would bring it.
         self._admissions.take_conditions(entry)
@@ -119,7 +123,7 @@ class WorkloadEvents:
             if now - self._unstored[entry.id] >= UNSTORED:
                 del self._unstored[entry.id]
                 self._note_deleted(entry)
-                entry.forget_workload()
+                self._forget_workload(entry)
                 self._enqueue(entry.id, 0.0)
 
     def found_gone(self, entry: WorkloadEntry) -> None:
@@ -130,7 +134,11 @@ class WorkloadEvents:
             if there is not None and there.metadata.uid == uid:
                 self._entries.note_removed(uid)
             entry.mark_deleted(uid)
+        self._forget_workload(entry)
+
+    def _forget_workload(self, entry: WorkloadEntry) -> None:
         entry.forget_workload()
+        self._admissions.drop_plan(entry)
 
     def came_back(self, entry: WorkloadEntry, workload: str) -> None:
         """The API server has the Workload of this uid after all: somebody had given it to another owner meanwhile."""

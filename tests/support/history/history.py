@@ -22,7 +22,7 @@ from support.history.admission import AdmissionPlugins
 from support.history.contention import TreeContention
 from support.history.filters import HiddenFilter
 from support.history.gangs import Gangs
-from support.history.judge import Judge
+from support.history.judge import GROWS, Judge
 from support.history.kueue import KueueJobs
 from support.history.losses import draw_minimums
 from support.history.nominations import Nominations
@@ -372,7 +372,9 @@ class History:
         memory = self.term.controller.parts.cache
         return {
             "slots": {
-                str(key): sorted((part.values, part.count) for each in parts.values() for part in each.slices)
+                f"{workload_of(key)}{GROWS}" if role_of(key) is Role.GROWTH else str(key): sorted(
+                    (part.values, part.count) for each in parts.values() for part in each.slices
+                )
                 for key, parts in memory.state.workloads.items()
                 if role_of(key) in OWN  # what a claimant keeps from others is no holding
             },
@@ -422,20 +424,8 @@ class History:
 
     def _match_store(self, held: Json) -> None:
         """What is held is what is stored."""
-        jobs = {job["metadata"]["uid"]: job for job in owners(self.server)}
-        stored = {
-            f"ns/{each['metadata']['name']}": sorted(
-                (tuple(slots.labels.values()), slots.count) for slots in slices_of(each)
-            )
-            for each in self.server.all("workloads")
-            if owner_of(each) in jobs and not over(jobs[owner_of(each)]) and slices_of(each)
-        }
-        waits = {name_of(each) for each in self.server.all("workloads") if self.judge.waits_for_long(each)}
-        honest = {
-            key: slots
-            for key, slots in held["slots"].items()
-            if not key.startswith(f"{HOSTILE}/") and (key in stored or key not in waits)
-        }
+        stored = self.judge.slots_to_hold()
+        honest = {key: slots for key, slots in held["slots"].items() if not key.startswith(f"{HOSTILE}/")}
         if stored != honest:
             self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {honest}")
         bound = sorted(

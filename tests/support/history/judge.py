@@ -55,6 +55,7 @@ from support.history.stored import (
     last_of,
     name_of,
     nominal_of,
+    planned_of,
     pod_set_of,
     slice_of,
     slices_of,
@@ -67,6 +68,7 @@ from ungater.jobs.leaderworkerset import NAME
 
 LEVELS = ("block", "rack", HOSTNAME)
 REQUIRED = "kueue.x-k8s.io/require-topology"
+GROWS = " (growth)"  # after a name: what is held for more of its pods
 LAG = 300.0  # seconds for which an older quota may still be what the controller knows
 
 
@@ -370,6 +372,27 @@ class Judge:
             and meta.get("deletionTimestamp", "") > self.server.now()
             for meta in (pod["metadata"] for pod in self.server.all("pods"))
         )
+
+    def slots_to_hold(self) -> dict[str, list[tuple[tuple[str, ...], int]]]:
+        """By Workload of those who are not hostile, the domains and counts of the slots that are held for it.
+
+        One that waits for a pod that takes all its time holds what it is to get, beside what it has by a name of its
+        own. All others hold what is stored and nothing else, also while such a pod is there.
+        """
+        jobs = {job["metadata"]["uid"]: job for job in owners(self.server)}
+        slots: dict[str, Slices] = {}
+        for each in self.server.all("workloads"):
+            if (job := jobs.get(owner_of(each))) is None or over(job):
+                continue
+            name, has = name_of(each), slices_of(each)
+            slots[name] = has
+            if self.waits_for_long(each):
+                slots[f"{name}{GROWS}" if has else name] = planned_of(each)
+        return {
+            name: sorted((tuple(one.labels.values()), one.count) for one in each)
+            for name, each in slots.items()
+            if each
+        }
 
     def forsaken(self, pod: Json) -> bool:
         """Whether a pod was to go when its node was lost."""

@@ -1,10 +1,10 @@
 """The judge of histories knows what takes more than the quota, and what a deleted Workload held before."""
 
 import pytest
-from support.history.judge import LAG, Judge
+from support.history.judge import GROWS, LAG, Judge
 from support.history.loop import Loop
 from support.history.server import CONTROLLER, MARK, NAMESPACE, Server, container, make_object
-from support.history.stored import HOSTNAME
+from support.history.stored import HOSTNAME, name_of
 from support.history.trees import CohortTrees
 
 from kube import resources
@@ -51,12 +51,12 @@ class World:
         pod = self.create("pods", resources.PODS, name, spec, **marks)
         self.server.store(pod, {**pod, "status": {"phase": "Pending", **status}}, "scheduler", "status")
 
-    def place(self, workload, **slots):
-        """It has so many slots on each of some nodes."""
+    def place(self, workload, what="admission", /, **slots):
+        """It has so many slots on each of some nodes, or is to get them (``nomination``)."""
         slices = [{"nodeLabels": {HOSTNAME: node}, "count": count} for node, count in slots.items()]
         assignment = {"levels": [HOSTNAME], "slices": slices}
         part = {"name": "main", "count": sum(slots.values()), "topologyAssignment": assignment}
-        status = {"admission": {"clusterQueue": "", "podSetAssignments": [part]}}
+        status = {**workload.get("status", {}), what: {"clusterQueue": "", "podSetAssignments": [part], "victims": []}}
         return self.server.store(workload, {**workload, "status": status}, CONTROLLER, "status")
 
     def said(self):
@@ -103,3 +103,22 @@ def test_a_slot_may_move_before_its_pod_is_deleted_where_kube_scheduler_refuses_
     assert world.said() == []
     world.place(workload, n0=1, n1=1)
     assert len(world.said()) == (not refused)
+
+
+def test_who_waits_for_a_pod_that_takes_its_time_holds_what_it_is_to_get_and_others_what_is_stored(world):
+    going = world.server.get("workloads", "job-all-1", NAMESPACE)
+    conditions = [{"type": "Evicted", "status": "True", "reason": "Preempted"}]
+    world.server.store(going, {**going, "status": {"conditions": conditions}}, CONTROLLER, "status")
+    world.runs("slow", "all", "n0")  # on its way out once it is deleted
+    pod = world.server.get("pods", "slow", NAMESPACE)
+    bound = world.server.change(pod, lambda one: one["spec"].update(nodeName="n0"), "scheduler")
+    world.jobs |= {name: world.create("jobs", resources.JOBS, name, {"parallelism": 1}) for name in ("new", "grows")}
+    runs, waits, grows = (world.made(name) for name in ("more", "new", "grows"))
+    world.place(runs, n0=2)
+    world.place(waits, "nomination", n1=1)
+    world.place(world.place(grows, n2=1), "nomination", n3=3)
+    own = {name_of(runs): [(("n0",), 2)], name_of(grows): [(("n2",), 1)]}
+    assert world.judge.slots_to_hold() == own, "nobody is on the way out, so nothing of a plan may be left"
+    world.server.delete(bound, CONTROLLER, grace=900)
+    planned = {name_of(waits): [(("n1",), 1)], f"{name_of(grows)}{GROWS}": [(("n3",), 3)]}
+    assert world.judge.slots_to_hold() == own | planned

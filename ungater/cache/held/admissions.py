@@ -176,7 +176,15 @@ class Admissions:
             self._signal()
 
     def release_job(self, entry: WorkloadEntry) -> None:
-        """Give back all that is held for the job; it waits for nothing any more."""
+        """Give back all that is held for the job; it waits for nothing any more.
+
+        Nothing where the job went while a write was on its way: that gave back all, and others have its pods by now.
+        """
+        if self._entries.get(entry.id) is entry:
+            self.drop_job(entry)
+
+    def drop_job(self, entry: WorkloadEntry) -> None:
+        """Give back all that is held for a job, which is in the entries no more where it is gone."""
         victims = self._reservations.victims_of(entry.key)
         # Before the slots are freed: pods that run by them are remembered with the quota that they run by.
         self._clear(entry)
@@ -188,7 +196,9 @@ class Admissions:
         self._charges.note_left(entry)
 
     def release_and_requeue(self, entry: WorkloadEntry, until: float = 0.0) -> None:
-        """Give back all that is held for the job; it waits again, not before ``until``."""
+        """Give back all that is held for the job; it waits again, not before ``until``. Nothing where it went."""
+        if self._entries.get(entry.id) is not entry:
+            return
         victims = self._reservations.victims_of(entry.key)
         self._clear(entry)
         entry.set_refusal(None)
@@ -212,7 +222,7 @@ class Admissions:
 
     def end_growth(self, entry: WorkloadEntry) -> None:
         """Nothing is held any more for more of its pods, where anything was; who was to go for them stays."""
-        if ReservationKey.for_growth(entry.key) not in self._queues.entries:
+        if ReservationKey.for_growth(entry.key) not in self._queues.entries or self._is_made_again(entry):
             return
         victims = self._reservations.victims_of(entry.key)
         self._reservations.pass_time()
@@ -222,10 +232,26 @@ class Admissions:
 
     def forget_assumed(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""
+        if self._is_made_again(entry):
+            return
         victims = self._reservations.victims_of(entry.key)
         self._reservations.forget_assumed(entry, until)
         self._core.queue_inadmissible(())
         self.stand_down(victims)
+
+    def _is_made_again(self, entry: WorkloadEntry) -> bool:
+        """Whether the job went, and another is known by its key: what is held by that is not held for this one."""
+        found = self._entries.of_workload(entry.key)
+        return found is not None and found is not entry
+
+    def drop_plan(self, entry: WorkloadEntry) -> None:
+        """The plan of its preemption is stored no more: it plans again, as it would after a restart.
+
+        Victims whose own Workload is deleted are told again by stored plans alone, so it would wait for them for ever.
+        """
+        self.end_growth(entry)
+        if entry.key in self._queues.holders.nominated:
+            self.forget_assumed(entry)
 
     def replaced(self, entry: WorkloadEntry) -> None:
         """The write of other slots ended: those that it left may be another's from now on."""
