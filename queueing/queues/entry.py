@@ -64,6 +64,7 @@ class Entry(msgspec.Struct, eq=False):
     outside: OutsidePod | None = None  # it is no workload but this pod
     held_up: float | None = None  # since when it waits for claims that its victims had
     admitted_at: float | None = None  # since when its Workload says that it is admitted
+    presumed: bool = False  # ... which it does not say yet, and its pods run already
     ready_at: float | None = None  # since when its pods are ready
     errors: int = 0  # that it led to since it last changed, which nobody had foreseen
 
@@ -123,11 +124,11 @@ class Entry(msgspec.Struct, eq=False):
     def clear_grant(self) -> None:
         """It holds nothing, and nobody has to go for it."""
         self.grant, self.victims, self.phase, self.drained = None, set(), Phase.STUCK, False
-        self.admitted_at = self.ready_at = None
+        self.admitted_at, self.ready_at, self.presumed = None, None, False
 
-    def note_start(self, admitted_at: float | None, ready_at: float | None) -> None:
-        """Since when it is admitted, and its pods are ready; None: it is, or they are, not."""
-        self.admitted_at, self.ready_at = admitted_at, ready_at
+    def note_start(self, admitted_at: float | None, ready_at: float | None, *, presumed: bool = False) -> None:
+        """Since when it is admitted, and its pods are ready; None: it is, or they are, not. ``presumed``: see there."""
+        self.admitted_at, self.ready_at, self.presumed = admitted_at, ready_at, presumed
 
     def mark_drained(self) -> None:
         """It was told to go, because its queue is drained."""

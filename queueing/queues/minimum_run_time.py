@@ -15,6 +15,8 @@ Rules
   these say as long as they are: after a restart it counts from when they ceased to be, or are again, and one may be
   safe for longer, but for no more than twice as long in all. A workload that grows or shrinks runs on, and so does one
   whose Workload is deleted and written again.
+- One whose pods run before its admission is stored, as it was taken over from Kueue or its Workload was lost, is safe
+  from when it is held; once its Workload says since when it is admitted, that counts.
 - Whoever found no victims, and left out some who are safe, is looked at again once the first of these is not.
 """
 
@@ -154,12 +156,23 @@ class RunTimes:
         before = entry.admitted_at, entry.ready_at
         # The earliest that was said since it holds what it holds. Pods that are not ready for a moment would else begin
         # its time again, and so would a tenant who deletes its Workload, which is written again.
-        admitted_at, ready_at = _earlier(admitted_at, entry.admitted_at), _earlier(ready_at, entry.ready_at)
+        # What was only presumed before its Workload said it does not count.
+        presumed = entry.presumed and admitted_at is None
+        if entry.presumed == presumed:
+            admitted_at = _earlier(admitted_at, entry.admitted_at)
+        ready_at = _earlier(ready_at, entry.ready_at)
+        entry.note_start(admitted_at, ready_at, presumed=presumed)
         if before == (admitted_at, ready_at):
             return False
-        entry.note_start(admitted_at, ready_at)
         self._holders.update_start(entry)
         return self._note_earlier_end(entry, before)
+
+    def presume_start(self, key: HolderKey, now: float) -> None:
+        """Its pods run, and its Workload does not say since when it is admitted: since now, until that says it."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.phase is Phase.ADMITTED and entry.admitted_at is None:
+            entry.note_start(now, entry.ready_at, presumed=True)
+            self._holders.update_start(entry)
 
     def _note_earlier_end(self, entry: Entry, before: tuple[float | None, float | None]) -> bool:
         """Its times changed: whoever waits until it may be evicted counted on those before."""

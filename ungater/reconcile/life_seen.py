@@ -6,7 +6,7 @@ from crds.constants import Keys
 from kube.objects import Pod, condition
 from ungater.model import conditions as names
 from ungater.model.conditions import moment
-from ungater.model.life import Check, CheckVerdict, Evicted, Life
+from ungater.model.life import ON_HOLD, Check, CheckVerdict, Evicted, Life
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.reconcile import let_go, native_groups
@@ -31,7 +31,9 @@ def read_life(entry: WorkloadEntry, rules: ReconcileContext) -> Life:
     unstarted = let_go.kept_it_from_running(entry)
     said = {check.name: check for check in observed.checks}
     unadmitted = ""
-    if not held and not suspended and evicted is None:
+    if not held and not suspended and not observed.active:
+        unadmitted = f"{owner.called} is suspended, as {ON_HOLD}"
+    elif not held and not suspended and evicted is None:
         unadmitted = (
             f"{owner.called} was started without Topogate, and LocalQueue {owner.queue} has not admitted it: it is "
             "suspended, and resumed once it is admitted"

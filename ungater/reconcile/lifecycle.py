@@ -205,9 +205,9 @@ def live_on(life: Life, limits: LifeRules, wall: float) -> Iterator[Action]:
     if life.reserved_at is None:
         if not life.active:
             yield Dequeue()
-        elif not life.suspended:
+        if not life.suspended:
             yield Suspend(life.unadmitted)  # nobody admitted it, or its admission was removed
-        elif life.requeue_at is not None and wall < life.requeue_at:
+        elif life.active and life.requeue_at is not None and wall < life.requeue_at:
             yield RequeueAfter(life.requeue_at - wall)
     elif life.evicted is not None:
         # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.

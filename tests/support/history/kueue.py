@@ -6,7 +6,8 @@ alone, and Kueue's Workload says what they have. The namespace is served from th
 Nobody plays Kueue: it leaves out a namespace that is labelled, and before that it is quiet.
 
 - The controller suspends none of these jobs of which a pod runs, and deletes no pod of one, before it has taken the job
-  over; a user who suspends or deletes one, or an administrator who deletes its Workload, may have what follows.
+  over; a user who suspends or deletes one, or an administrator who deletes its Workload, may have what follows. One of
+  which none runs may be left to wait as others do, and have pods behind their gate made anew.
 - In the end, each that runs is taken over.
 """
 
@@ -27,6 +28,7 @@ from support.history.server import (
     Server,
     container,
     ended,
+    gated,
     make_object,
     over,
     owner_of,
@@ -203,7 +205,11 @@ class KueueJobs:
                 self.adopted += new is not None
                 self._jobs.discard(uid)
         elif key[0] == "pods" and old is not None and owner_of(old) in self._jobs and _ends(new) and not _ends(old):
-            self.wrong += [f"pod {key[2]} of Kueue was ended before its job was taken over"] * (who == CONTROLLER)
+            # Behind its gate it never ran. Pods that differ from each other are made anew, as those of any Job that
+            # waits; beside one that runs that would change what is about to be taken over.
+            waits = gated(old) and not self._runs(owner_of(old))
+            if who == CONTROLLER and not waits:
+                self.wrong.append(f"pod {key[2]} of Kueue was ended before its job was taken over")
 
     def _runs(self, uid: str) -> bool:
         """Whether a pod of a job runs, on a node that is there."""

@@ -190,6 +190,13 @@ def one_that_was_resumed_before_it_was_admitted():
 
 
 @case
+def one_that_was_resumed_while_it_is_on_hold():
+    record = unadmitted()
+    record.observed = make_known(record.job, active=False)
+    return of(i.Suspend, looked_at(record))[0].why
+
+
+@case
 def one_that_ran_before_topogate():
     return of(i.Suspend, looked_at(unadmitted(request={}, gated=False)))[0].why
 

@@ -256,13 +256,20 @@ class Reservations:
     def restore_admission(
         self, entry: WorkloadEntry, admission: Admission, workload: model.Workload, *, starting: bool
     ) -> None:
-        """Hold exactly what the API server says that is admitted; ``starting``: at the start of a controller."""
+        """Hold exactly what the API server, or what runs, says that is admitted.
+
+        ``starting``: at the start of a controller.
+        """
         now = self._clock()
         since = (_holds_since(entry) or now) if starting else None
         grant = self.grant_of(entry, admission)
         self.queues.restore_workload(self.state, workload, grant, now, since=since)
         self._keep_packed(entry, admission, grant)
         self.note_start(entry)
+        # What pods already run by is stored only later, and the answer to that may be late. Whoever looks for victims
+        # meanwhile would take it for one that has not begun, which nothing keeps safe.
+        if entry.observed is None or entry.observed.admission is None:
+            self.queues.run_times.presume_start(entry.key, now)
 
     def nominate(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
         """Hold what the API server says that a workload gets once its victims are gone."""

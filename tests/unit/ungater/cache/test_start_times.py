@@ -2,15 +2,20 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS
+from support.kueue_started import beside_kueue, run_by_kueue, started_job
+from support.owned import KEYS, make_job, make_pod
 from support.queued_world import entry_of, filled, queued
-from support.world import World
+from support.world import World, stored_workload
 
+from crds.admitted_quota import AdmittedQuota, encode
+from crds.constants import ADMITTED_QUOTA
 from queueing.model import Rules, RunTime
 from ungater.cache.cache import Cache
 from ungater.guard import Guard
+from ungater.jobs.job import owner_of
 from ungater.model import conditions
 from ungater.model.conditions import ADMITTED, PODS_READY, QUOTA_RESERVED, WantedCondition
+from ungater.model.job_view import id_of
 from ungater.scheduling.replacement import message_of
 
 NOW = 1_000_000.0
@@ -102,6 +107,43 @@ def test_the_clock_of_another_controller_that_is_ahead_makes_nobody_safe_for_lon
     world = Running()
     world.tell(QUOTA_RESERVED, ADMITTED, PODS_READY, at=NOW + 5000)
     assert world.times() == (NOW, NOW)
+
+
+def test_one_that_is_taken_over_from_kueue_has_begun_before_that_is_stored():
+    """The answer to the write may be late, and its pods run meanwhile."""
+    world, clock, job = beside_kueue(), Clock(), started_job()
+    run_by_kueue(world, job, ["r2-h1", "r2-h2"])
+    memory = world.restarted(clock=clock)
+    (queued_as,) = memory.queues.entries.values()
+    assert (queued_as.admitted_at, queued_as.ready_at) == (NOW, None)
+    # Its pods are seen once more, before anything is stored.
+    clock.at += 20
+    entry = memory.entries[id_of(job)]
+    memory.count_pods(entry, clock.at)
+    assert queued_as.admitted_at == NOW
+    # What its Workload says counts instead, as after a restart; the first that it says, should it be deleted later.
+    world.memory = memory
+    stored = stored_workload(entry.job, entry.admission)
+    for version, said_at in (("8", NOW + 5), ("9", NOW + 15)):
+        admitted = conditions.merge((), (WantedCondition(ADMITTED, True, "Adopted", ""),), generation=1, now=said_at)
+        meta = msgspec.structs.replace(stored.metadata, resource_version=version)
+        status = msgspec.structs.replace(stored.status, conditions=admitted)
+        world.put("workload", msgspec.structs.replace(stored, metadata=meta, status=status))
+        assert queued_as.admitted_at == NOW + 5
+
+
+def test_one_whose_workload_was_deleted_while_nobody_was_there_has_begun_before_it_is_stored_again():
+    world = Running()
+    del world.stores["workload"][entry_of(world, world.job).key]
+    started = make_job("train", parallelism=2, labels={KEYS.queue_name: "team"})
+    world.stores["job"]["ns/train"] = started
+    quota, owner = encode(AdmittedQuota("cq", {"cpu": "gpu"})), owner_of(started, KEYS)
+    for number, host in enumerate(("h1", "h2")):
+        pod = make_pod(f"train-{number}", owner=owner, at=("b", "r2", f"r2-{host}"), node=f"r2-{host}", phase="Running")
+        marks = {**pod.metadata.annotations, KEYS.pod_set: "main", ADMITTED_QUOTA: quota}
+        meta = msgspec.structs.replace(pod.metadata, annotations=marks)
+        world.stores["pod"][f"ns/train-{number}"] = msgspec.structs.replace(pod, metadata=meta)
+    assert world.times(world.restarted()) == (NOW, None)
 
 
 @pytest.mark.parametrize(("until", "signalled"), [(NOW + 500, True), (NOW + 1, False)])

@@ -51,6 +51,8 @@ def test_one_that_waits_asks_for_nothing_until_its_time():
     assert asked(Life(requeue_at=9.0), 9.0) == []
     assert asked(Life(suspended=False, unadmitted="why")) == [Suspend("why")]
     assert asked(Life(active=False)) == [Dequeue()]
+    assert asked(Life(active=False, requeue_at=9.0)) == [Dequeue()], "no time ends that"
+    assert asked(Life(active=False, suspended=False, unadmitted="why")) == [Dequeue(), Suspend("why")]
     assert (Life(active=False).on_hold, Life().on_hold, change(HELD, active=False).on_hold) == (True, False, False)
 
 

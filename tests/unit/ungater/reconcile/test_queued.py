@@ -111,6 +111,18 @@ def test_who_is_not_suspended_and_not_admitted_is_suspended_and_told_why():
     assert suspend.why.startswith("Job train was started without Topogate, and LocalQueue team has not admitted it: ")
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_who_is_resumed_while_it_is_on_hold_is_suspended_and_told_why(seen):
+    """So it is in Kueue (0.19.2, jobframework/reconciler.go): one that is not admitted is stopped, active or not."""
+    record = make_record(owner_of(suspend=False) if seen else before_topogate())
+    record.observed = make_known(record.job, active=False)
+    leave, suspend, write, _ = run(record)
+    assert (leave, write.wanted[0].reason) == (i.Dequeue(), Reason.DEACTIVATED)
+    assert suspend == i.Suspend(
+        "Job train is suspended, as it is on hold (spec.active is false): `topogate release` has it wait again"
+    )
+
+
 def before_topogate(**more):
     """A Job that was created while there was no webhook: neither gate nor mark is on its template."""
     return owner_of(suspend=False, request={}, gated=False, **more)
