@@ -9,6 +9,7 @@ from kube.informer import Event
 from kube.parents import ControllerRevision, LeaderWorkerSet
 from kube.replicas import Counted, Service
 from kube.resources import Resource
+from queueing.queues.entry import Phase
 from ungater.cache.core import Core
 from ungater.cache.owners import NamedGroups
 from ungater.cache.views import JobViews
@@ -32,6 +33,7 @@ class PodGroups:
         self._core = core
         self._keys = core.keys
         self._stores = core.stores
+        self._queues = core.queues
         self._entries = core.entries
         self._owners = core.entries.owners
         self._wholes = core.entries.owners.wholes
@@ -184,10 +186,20 @@ class PodGroups:
         """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
         # At a start a kind of which no pod is listed yet would count as none, and its slots would go back.
         # Of a group also those that are all alike: it stays as it was placed, whatever comes.
-        told = entry.job.kinds or entry.job.kind == GROUP
-        held = told and entry.observed is not None and entry.observed.admission is not None
-        workload = self._stores.workload(entry.key) if held else None
-        return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
+        if not (entry.job.kinds or entry.job.kind == GROUP):
+            return {}
+        admission = entry.observed.admission if entry.observed is not None else None
+        if admission is None:
+            # Decided, and not known to be stored: a pod that comes while that is written does not change what is.
+            queued = self._queues.entries.get(entry.key)
+            grant = queued.grant if queued is not None and queued.phase is Phase.ADMITTED else None
+            return grant.counts if grant is not None else {}
+        counts = {part.name: part.count for part in admission.parts}
+        workload = self._stores.workload(entry.key)
+        asked = {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
+        # The admission is known from its own write, and the spec from the watch, which may be behind: a group whose
+        # second kind came meanwhile was placed by kinds that the spec seen does not name yet.
+        return asked if asked.keys() == counts.keys() else counts
 
     def _own_of(
         self,
@@ -209,9 +221,8 @@ class PodGroups:
         if whole is None or not found:
             if not found and before is None:
                 return None
-            return owner_of_pods(
-                key, found, self._keys, before, stored, self._wholes.counts_of_owner(key), workload=workload
-            )
+            told = self._wholes.counts_of_owner(key)
+            return owner_of_pods(key, found, self._keys, before, stored, told, workload=workload)
         return owner_of_group(key, found, whole, self._keys, before, self._revision, workload=workload)
 
     def _revision(self, whole: str, named: str) -> ControllerRevision | None:

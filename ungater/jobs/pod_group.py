@@ -160,6 +160,8 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets, unlike = _pod_sets(found, roles, total, told, keys, before, stored or {}, role_in)
+    if kinds and told is None and stored and not unlike:
+        pod_sets = _as_placed(pod_sets, stored, before)
     if service is not None:
         # As many as it tells: one that ended is made again, so none is ever done.
         count, first = service.replicas.total, service.replicas.first
@@ -347,13 +349,22 @@ def _complete(
         return [
             replace(seen.get(one.name, one), count=fulls[one.name], full=fulls[one.name]) for one in known.pod_sets
         ], None
-    if sum(stored.values()) >= total and all(one.name in stored for one in pod_sets):
+    # Whatever total pods tell that came later: it was placed by these.
+    if stored and all(one.name in stored for one in pod_sets):
         return [replace(one, count=stored[one.name], full=stored[one.name]) for one in pod_sets], None
     there = sum(one.count for one in pod_sets)
     if there >= total:
         return pod_sets, None
     text = f"{there} of {total} pods are there; they are placed together when all are"
     return pod_sets, RequestError(Reason.PENDING, "metadata.annotations", str(total), text)
+
+
+def _as_placed(pod_sets: list[PodSetView], stored: Mapping[str, int], before: JobView | None) -> list[PodSetView]:
+    """Kinds of which it was placed stay, also while no pod of one is there: one may be made again."""
+    known = {one.name: one for one in before.pod_sets} if before is not None else {}
+    lacking = (known.keys() & stored.keys()) - {one.name for one in pod_sets}
+    added = [replace(known[name], count=stored[name], full=stored[name]) for name in lacking]
+    return sorted([*pod_sets, *added], key=lambda one: one.name)
 
 
 def _queue(pods: Sequence[Pod], keys: Keys) -> tuple[str, RequestError | None]:

@@ -316,6 +316,9 @@ class Judge:
         had = (
             usage_of(before) if before is not None else self._held.pop(name_of(new), 0)
         )  # it was not given back between
+        if before is None:
+            # Made again by others' leave: pods of it that were resized meanwhile run with what they have now.
+            had += sum(max(0, takes(pod)["cpu"] - asked_first(pod)) for pod in self._holders(new) if resized(pod))
         if not queue or cpu_of(new) <= had:
             return
         if self._trees.there:
@@ -591,7 +594,7 @@ class Judge:
         queue, slices = labels_of(job).get("kueue.x-k8s.io/queue-name", ""), slices_of(workload)
         lacks = [part._replace(count=part.count - count_of(slices, part.pod_set)) for part in self.parts(job)]
         cpu = sum(requests(part.template["spec"])["cpu"] * part.count for part in lacks)
-        if queue and not self._quota_left(queue, cpu, idle=idle):
+        if queue and not self._quota_left(queue, cpu, idle=idle, uid=job["metadata"]["uid"]):
             return False
         free = self.free(idle=idle)
         return all(
@@ -606,7 +609,7 @@ class Judge:
         """Whether all its pods together ask for more than its queue could give them if they were alone."""
         queue = labels_of(owner).get("kueue.x-k8s.io/queue-name", "")
         cpu = sum(requests(part.template["spec"])["cpu"] * part.count for part in self.parts(owner))
-        return bool(queue) and not self._quota_left(queue, cpu, idle=True)
+        return bool(queue) and not self._quota_left(queue, cpu, idle=True, uid=owner["metadata"]["uid"])
 
     def _room(self, part: Part, slices: Slices, free: dict[str, Counter]) -> int:
         """Most pods of a pod set that fit in one domain of its level, that of its slots where it has some."""
@@ -641,13 +644,20 @@ class Judge:
             everything[node].subtract(beyond_slots(pod, held.get(owner_of(pod))))
         return everything
 
-    def _quota_left(self, local: str, more: int, *, idle: bool) -> bool:
-        """Whether its queue has room: without a loan, but in a tree of cohorts, where it may be one."""
+    def _quota_left(self, local: str, more: int, *, idle: bool, uid: str) -> bool:
+        """Whether the queue of the owner with this uid has room; ``idle``: if it were alone.
+
+        Without a loan, but in a tree of cohorts, where it may be one.
+        """
         found = self.server.get("localqueues", local, NAMESPACE)
         queue = self.server.get("clusterqueues", found["spec"]["clusterQueue"]) if found is not None else None
         if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
             return False
         used: Counter = Counter()
+        # A set whose other pods find no place beside those that run keeps its quota, however long others wait for it.
+        for each in self.server.all("workloads") if idle else ():
+            if _is_partly_placed(each) and owner_of(each) != uid:
+                used[admission_of(each)["clusterQueue"]] += cpu_of(each)
         for (_, name), cpu in () if idle else self.payers.running().items():
             used[name] += cpu
         name, cohort = queue["metadata"]["name"], queue["spec"].get("cohortName")
@@ -678,6 +688,13 @@ def is_adopted(workload: Json) -> bool:
     """Whether what it has was taken over from Kueue."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any((one["type"], one["reason"]) == ("QuotaReserved", "Adopted") for one in conditions)
+
+
+def _is_partly_placed(workload: Json) -> bool:
+    """Whether pods of it run, and no place is found for the others beside them."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    reasons = ((one["type"], one["reason"]) for one in conditions)
+    return admission_of(workload) is not None and ("PodsReady", "PartlyPlaced") in reasons
 
 
 def _wanted(job: Json) -> int:

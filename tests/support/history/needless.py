@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from unittest.mock import patch
 
 from engine.cluster.state import ClusterState
@@ -88,14 +89,22 @@ def kept(cache: Cache) -> Iterator[str]:
     )
 
 
+class _Passed(NamedTuple):
+    """When one got in before another one, what that one wanted, and the workloads that were believed to leave then."""
+
+    at: float
+    wanted: Workload
+    leaving: frozenset[str]
+
+
 @dataclass
 class _Plans:
-    """See the module. ``passed``: when one got in before another one, and what that one wanted; by both names."""
+    """See the module. ``passed``: who got in before another one, by both names."""
 
     say: Callable[[str], None]
     now: Callable[[], float]
     stopping: Callable[[], Iterable[str]]
-    passed: dict[tuple[str, str], tuple[float, Workload]] = field(default_factory=dict)
+    passed: dict[tuple[str, str], _Passed] = field(default_factory=dict)
     in_turn: EquivalenceClass | None = None  # that is looked at whatever its place
     claimed_at: float = -1.0  # when somebody was let in last while there were claims
     _since: dict[str, float] = field(default_factory=dict)  # who leaves, and when it was first seen to
@@ -119,9 +128,13 @@ class _Plans:
                 if would_fit(state, queues, entry, outcome.option):
                     self.say(told + f"would fit once those are gone that leave: {sorted(self._since)}")
         for victim in victims:
-            at, wanted = self.passed.get((victim, key), (-A_MOMENT, None))
-            if now - at < A_MOMENT and wanted == entry.workload:
-                self.say(told + f"{victim} got {now - at:.1f} s ago what was coming free for it")
+            passed = self.passed.get((victim, key))
+            if passed is None or now - passed.at >= A_MOMENT or passed.wanted != entry.workload:
+                continue
+            # A workload whose pods ended is believed for ten seconds to leave. What it held did not come free if its
+            # owner takes longer than that, and there was room for both only with it.
+            if all(one in queues.leaving.workloads or one not in state.workloads for one in passed.leaving):
+                self.say(told + f"{victim} got {now - passed.at:.1f} s ago what was coming free for it")
 
     def see_admission(self, state: ClusterState, queues: Queues, entry: Entry, made: Fits) -> None:
         """Somebody is let in: whoever came first for what it gets, and fits no more, is passed."""
@@ -143,7 +156,8 @@ class _Plans:
             state.reserve(key, made.assignments)
             queues.quotas.charge_workload(key, Held(entry.queue, made.option.amounts))
             if surely and not _fits(state, queues, first):
-                self.passed[key, first.workload.key] = self.now(), first.workload
+                leaving = frozenset(queues.leaving.workloads)
+                self.passed[key, first.workload.key] = _Passed(self.now(), first.workload, leaving)
 
     def _waited(self, queues: Queues, entry: Entry) -> bool:
         """Whether one waited for those that leave for as long as anybody may, since it began to wait.

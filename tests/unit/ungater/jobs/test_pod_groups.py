@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, slot_map
+from support.owned import KEYS, make_job, make_known, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.constants import NUMA_POLICY, WORKER_INDEX
@@ -13,6 +13,7 @@ from engine.reasons import Reason
 from kube.objects import Condition, ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
 from kube.workloads import WorkloadObject
+from queueing.cycle.cycle import cycle
 from ungater.cache.pods import READY_AFTER
 from ungater.jobs import leaderworkerset
 from ungater.jobs.job import MOST_POD_SETS
@@ -873,3 +874,64 @@ def test_the_workers_of_a_leader_worker_set_may_have_slices_in_the_domain_that_t
     assert [len(one.request.slices) for one in view.pod_sets] == [0, 1]
     ranked = make_pod("l-0-1", owner=STATEFUL_SET, labels={**labels, WORKER_INDEX: "1"})
     assert view.pod_sets[1].rank_of_pod(ranked) == 0, "slices are counted from the first worker"
+
+
+def test_a_group_keeps_the_kinds_that_it_was_placed_by_whatever_total_later_pods_tell():
+    view = owner_of(shaped("pg-a", total="2"), shaped("pg-b", "30", total="2"))
+    kinds = {one.name: 1 for one in view.pod_sets}
+    later = [shaped("pg-b", "30", total="4"), shaped("pg-b2", "30", total="4")]
+    again = owner_of_pods(owner_key(later[0], KEYS), later, KEYS, view, kinds)
+    assert ({one.name: one.full for one in again.pod_sets}, again.wrong) == (kinds, None)
+
+
+class Group(World):
+    """A pod group of two, as its pods come."""
+
+    def __init__(self):
+        super().__init__()
+        for node in NODES:
+            self.put("node", node)
+        self.put("flavor", FLAVOR)
+
+    def comes(self, name, cpu="1"):
+        self.put("pod", shaped(name, cpu, total="2"))
+        return self.kinds()
+
+    def entry(self):
+        [entry] = self.memory.entries.values()
+        return entry
+
+    def kinds(self):
+        assert self.memory.pod_groups.regroup(self.entry())
+        return [one.name for one in self.entry().job.pod_sets]
+
+    def decided(self):
+        """It waits, and a cycle admits it; nothing is stored yet."""
+        entry = self.entry()
+        entry.observe(entry.observed or make_known(entry.job))
+        self.memory.admissions.enqueue_entry(entry)
+        [made] = cycle(self.memory.state, self.memory.queues, 0.0).admitted
+        return made.grant
+
+
+def test_a_pod_that_differs_and_comes_while_an_admission_is_written_does_not_change_what_is_admitted():
+    group = Group()
+    group.comes("pg-0")
+    assert group.comes("pg-1") == ["main"]
+    group.decided()
+    assert group.comes("pg-2", "2") == ["main"]
+
+
+def test_kinds_that_were_admitted_stay_where_the_watch_shows_the_workload_before_it_had_them():
+    group = Group()
+    assert group.comes("pg-0") == ["main"]
+    body = new_workload(group.entry().job, 0)
+    body["metadata"] |= {"uid": "wl", "resourceVersion": "7"}
+    group.put("workload", msgspec.convert(body, WorkloadObject))
+    kinds = group.comes("pg-1", "2")
+    assert len(kinds) == 2
+    grant, entry = group.decided(), group.entry()
+    admission = group.memory.reservations.admission_of(entry, grant)
+    group.memory.admissions.store_admission(entry, admission, grant)
+    entry.observe(msgspec.structs.replace(entry.observed, admission=admission))
+    assert group.kinds() == kinds
