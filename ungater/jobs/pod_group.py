@@ -160,8 +160,6 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets, unlike = _pod_sets(found, roles, total, told, keys, before, stored or {}, role_in)
-    if kinds and told is None and stored and not unlike:
-        pod_sets = _as_placed(pod_sets, stored, before)
     if service is not None:
         # As many as it tells: one that ended is made again, so none is ever done.
         count, first = service.replicas.total, service.replicas.first
@@ -287,6 +285,8 @@ def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
         return made, wrong
     by_owner = told.complete(made, found, placed=bool(stored)) if told is not None else None
     made, missing = by_owner or _complete(made, total, before, stored)
+    if told is None and stored and wrong is None and missing is None:
+        made = _as_placed(made, stored, before)
     return made, wrong or missing
 
 
