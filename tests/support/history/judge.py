@@ -220,7 +220,7 @@ class Judge:
         """
         slices = slices_of(workload)
         if not is_set(job):
-            yield from taken(workload)
+            yield from taken(workload, slices)
             return
         least = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
         for part in self.parts(job):
@@ -633,7 +633,9 @@ class Judge:
             if workload["metadata"]["namespace"] != HOSTILE and not self._wants(owner_of(workload)):
                 held.pop(owner_of(workload), None)
                 continue
-            for node, amounts in taken(workload):
+            # What is planned for it is kept for it, however long a pod takes to stop whose room it waits for.
+            planned = planned_of(workload) if self.waits_for_long(workload) else []
+            for node, amounts in taken(workload, [*slices_of(workload), *planned]):
                 everything[node].subtract(amounts)
         for pod in self.server.all("pods"):
             node = pod["spec"].get("nodeName") or heads_for(pod)
@@ -657,7 +659,7 @@ class Judge:
         # A set whose other pods find no place beside those that run keeps its quota, however long others wait for it.
         for each in self.server.all("workloads") if idle else ():
             if _is_partly_placed(each) and owner_of(each) != uid:
-                used[admission_of(each)["clusterQueue"]] += cpu_of(each)
+                used[admission_of(each).get("clusterQueue", "")] += cpu_of(each)
         for (_, name), cpu in () if idle else self.payers.running().items():
             used[name] += cpu
         name, cohort = queue["metadata"]["name"], queue["spec"].get("cohortName")

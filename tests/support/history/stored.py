@@ -46,10 +46,10 @@ def count_of(slices: Slices, pod_set: str | None = None) -> int:
     return sum(each.count for each in slices if pod_set in {None, each.pod_set})
 
 
-def taken(workload: Json) -> Iterator[tuple[str, dict[str, int]]]:
-    """What its slots take: node, and amounts by resource."""
+def taken(workload: Json, slices: Slices) -> Iterator[tuple[str, dict[str, int]]]:
+    """What slots of it take: node, and amounts by resource."""
     amounts = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
-    for pod_set, labels, count in slices_of(workload):
+    for pod_set, labels, count in slices:
         yield labels[HOSTNAME], {name: amount * count for name, amount in amounts[pod_set].items()}
 
 
