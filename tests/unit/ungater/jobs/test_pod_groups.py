@@ -12,12 +12,12 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition, ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
-from kube.workloads import WorkloadObject
+from kube.workloads import PodSetCount, WorkloadObject
 from queueing.cycle.cycle import cycle
 from ungater.cache.pods import READY_AFTER
 from ungater.jobs import leaderworkerset
 from ungater.jobs.job import MOST_POD_SETS
-from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
+from ungater.jobs.pod_group import GONE, GROUP, kind_as_stored, of_pods, owner_key, owner_of_pods, served
 from ungater.model.actions import Delete, Dequeue, FreeCapacity, Remove, RequeueAfter, Shorten
 from ungater.model.admission import write_admission
 from ungater.model.job_view import id_of
@@ -971,3 +971,21 @@ def test_a_kind_without_pods_keeps_its_slots_over_a_restart(left, roles):
     group.put("pod", gone)
     assert group.kinds() == kinds
     assert sorted(entry.pod_set_of(pod) for pod in entry.pods.values()) == kinds
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        7,
+        {"spec": {"containers": 7}},
+        {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "many"}}}]}},
+        {"metadata": {"annotations": {KEYS.required[0]: ""}}},
+    ],
+)
+def test_a_kind_whose_stored_template_cannot_be_read_is_not_known(template):
+    """Anybody may have written it."""
+    assert (
+        kind_as_stored(PodSetCount(name="a", count=1, template=msgspec.Raw(msgspec.json.encode(template))), KEYS)
+        is None
+    )
+    assert kind_as_stored(PodSetCount(name="a", count=1), KEYS) is None, "of others none is kept"
