@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 from queueing.cycle.tournament import Contender, Tail, Tournament, Turn, comes_before
 from queueing.model import Quantities, Rank
-from queueing.queues.cohort_tree import sides_of
 from queueing.queues.entry import Entry
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.queues import Queues
@@ -87,18 +86,22 @@ def contender_of(queues: Queues, queue: str, entry: Entry, asks: Quantities) -> 
 
 
 def competes_in_tree(queues: Queues, one: str, other: str) -> bool:
-    """Whether shares are to be compared at several levels between two queues."""
+    """Whether shares are to be compared at several levels between two queues, which are not one and the same."""
     nodes = queues.quotas.tree.queues
     # Somebody who grows may hold what a queue gave that is gone by now: it is in no tree, and competes alone.
     node, beside = nodes.get(one), nodes.get(other)
-    if node is None or beside is None or node.root is not beside.root:
+    if node is None or beside is None or node is beside or node.root is not beside.root:
         return False
-    return queues.quotas.competes_by_levels(one, fair=queues.rules.fair) and sides_of(node, beside) is not None
+    return queues.quotas.competes_by_levels(one, fair=queues.rules.fair)
 
 
 def precedes_in_tree(queues: Queues, one: Entry, wanted: Quantities, other: Entry, theirs: Quantities) -> bool:
     """Whether one that asks for so much comes before one of another queue of its tree that asks for ``theirs``."""
-    mine = contender_of(queues, one.queue, one, wanted)
+    return precedes_contender(queues, contender_of(queues, one.queue, one, wanted), other, theirs)
+
+
+def precedes_contender(queues: Queues, mine: Contender, other: Entry, theirs: Quantities) -> bool:
+    """`precedes_in_tree` for one that is compared with many."""
     beside = contender_of(queues, other.queue, other, theirs)
     return comes_before(queues.quotas, mine, beside, fair=queues.rules.fair)
 

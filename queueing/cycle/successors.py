@@ -25,9 +25,9 @@ Rules
 - Between cycles nothing is held for it. Without a queue nobody is one, as nobody claims (`queueing.cycle.backfill`).
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Final
 
 from engine.cluster.assignment import Assignment
@@ -35,8 +35,9 @@ from engine.cluster.state import ClusterState
 from engine.reservation_key import ReservationKey, workload_of
 from engine.results import Refusal
 from queueing.cycle.backfill import claims_behind, open_
-from queueing.cycle.queue_order import competes_in_tree, precedes_in_tree
+from queueing.cycle.queue_order import competes_in_tree, contender_of, precedes_contender, precedes_in_tree
 from queueing.cycle.shield import Shield
+from queueing.cycle.tournament import Contender
 from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, put
@@ -147,8 +148,10 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     # Its own place first: with its quota held it would seem to borrow, and rank behind workloads that it precedes.
     _lift(state, queues, [one for one in queues.successors.values() if one.entry is entry])
     rank = _rank(queues, entry, amounts)  # without what is held for it
+    # Made once, for all that it is compared with: nothing that is held changes until all are asked.
+    mine = cache(partial(contender_of, queues, entry.queue, entry, amounts))
     # Remembered before lifting, which clears what is covered: where nobody got anything it is put back as it was.
-    lifted = {one.key: (one, one.covered) for one in held if _precedes(state, queues, entry, amounts, rank, one)}
+    lifted = {one.key: (one, one.covered) for one in held if _precedes(state, queues, entry, mine, rank, one)}
     _lift(state, queues, [one for one, _ in lifted.values()])
     try:
         yield
@@ -165,17 +168,17 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
 
 
 def _precedes(  # noqa: PLR0917  (one that is looked at, and another one)
-    state: ClusterState, queues: Queues, entry: Entry, amounts: Quantities, rank: Rank, other: Successor
+    state: ClusterState, queues: Queues, entry: Entry, mine: Callable[[], Contender], rank: Rank, other: Successor
 ) -> bool:
     if entry.queue == other.entry.queue:
         return queues.place_of(entry) < queues.place_of(other.entry)
+    in_tree = competes_in_tree(queues, entry.queue, other.entry.queue)
+    precedes = precedes_contender(queues, mine(), other.entry, other.option.amounts) if in_tree else rank < other.rank
     # A successor counts no better than the one before it in its queue that would take its place first: that one may
     # borrow what is kept, and would be evicted for the workload that was stopped.
-    before = _find_next(state, queues, other)
-    if competes_in_tree(queues, entry.queue, other.entry.queue):
-        others = ((other.entry, other.option.amounts), *([before] if before is not None else []))
-        return any(precedes_in_tree(queues, entry, amounts, *each) for each in others)
-    return rank < max(other.rank, queues.rank_of_entry(*before) if before is not None else other.rank)
+    if precedes or (before := _find_next(state, queues, other)) is None:
+        return precedes
+    return precedes_contender(queues, mine(), *before) if in_tree else rank < queues.rank_of_entry(*before)
 
 
 def _find_next(state: ClusterState, queues: Queues, one: Successor) -> tuple[Entry, Quantities] | None:

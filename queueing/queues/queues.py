@@ -387,9 +387,9 @@ class Queues:
         """What its queue uses and does not count as used for its rank."""
         queue = entry.queue
         less = self.leaving.amounts.get(queue)
-        # Quota that is held for successors counts as used; the workload
-        # must not seem to borrow because of successors behind it.
-        if self.successors and (kept := [one for one in self.kept_for() if one.entry.queue == queue]):
+        # Quota held for successors counts as used: the workload must not seem to borrow because of those behind it.
+        behind = [one for one in self.successors.values() if one.entry.queue == queue]
+        if behind and (kept := [one for one in behind if one.holder in self.quotas.held]):
             less = dict(less or {})
             for one in kept:
                 first = one.option.amounts if self.place_of(one.entry) < self.place_of(entry) else {}

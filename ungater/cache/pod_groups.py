@@ -17,6 +17,7 @@ from ungater.jobs.leaderworkerset import PREFIX as LEADERS
 from ungater.jobs.leaderworkerset import has_pods, owner_of_group, revision_key, set_of
 from ungater.jobs.pod_group import GONE, GROUP, POD, kind_as_stored, mark_of, of_pods, owner_key, owner_of_pods, served
 from ungater.jobs.replica_counts import ReplicaCounts, maker_of
+from ungater.model.admission import Admission
 from ungater.model.job_view import JobView, controlled_by
 from ungater.model.pod_slots import is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -80,9 +81,11 @@ class PodGroups:
         # its key and what pods are marked with follow from it.
         if own is not None and (name := self._views.free_name(own, pods.values())) != own.workload:
             own = self._own_of(key, pods.values(), workload=name)
-        if own is not None and (placed := self._as_placed(own)) is not own:
-            counts = {one.name: one.count for one in placed.pod_sets}
-            own = self._own_of(key, pods.values(), placed, counts)
+        # As after the first look, which takes the view made here for the kinds that it was placed by.
+        if own is not None and (stored := self._views.stored_for(own)) is not None and stored.admission is not None:
+            placed = self._as_placed(own)
+            counts, before = self._counts_of(placed, stored.admission), placed if placed is not own else None
+            own = self._own_of(key, pods.values(), before, counts, workload=own.workload)
         if own is not None and not any(self._is_own(own, other) for other in pods.values()):
             return  # all were let go for another workload, and run on without it (`ungater.cache.charges.orphans`)
         if own is None:
@@ -204,19 +207,21 @@ class PodGroups:
         return replace(own, pod_sets=tuple(kinds), kinds=True) if len(kinds) == len(asked) else own
 
     def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:
-        """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
+        """How many pods each pod set of a job has that is admitted."""
+        if entry.observed is not None and entry.observed.admission is not None:
+            return self._counts_of(entry.job, entry.observed.admission)
+        # Decided, and not known to be stored: a pod that comes while that is written does not change what is.
+        queued = self._queues.entries.get(entry.key) if _keeps_kinds(entry.job) else None
+        grant = queued.grant if queued is not None and queued.phase is Phase.ADMITTED else None
+        return grant.counts if grant is not None else {}
+
+    def _counts_of(self, job: JobView, admission: Admission) -> Mapping[str, int]:
+        """How many pods each pod set has by the Workload with this admission: some may not be there at a start."""
         # At a start a kind of which no pod is listed yet would count as none, and its slots would go back.
-        # Of a group also those that are all alike: it stays as it was placed, whatever comes.
-        if not (entry.job.kinds or entry.job.kind == GROUP):
+        if not _keeps_kinds(job):
             return {}
-        admission = entry.observed.admission if entry.observed is not None else None
-        if admission is None:
-            # Decided, and not known to be stored: a pod that comes while that is written does not change what is.
-            queued = self._queues.entries.get(entry.key)
-            grant = queued.grant if queued is not None and queued.phase is Phase.ADMITTED else None
-            return grant.counts if grant is not None else {}
         counts = {part.name: part.count for part in admission.parts}
-        workload = self._stores.workload(entry.key)
+        workload = self._stores.workload(job.workload_key)
         asked = {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
         # The admission is known from its own write, and the spec from the watch, which may be behind: a group whose
         # second kind came meanwhile was placed by kinds that the spec seen does not name yet.
@@ -367,3 +372,8 @@ class PodGroups:
         if not apart:
             self._wholes.ids.add(told.id)
         return not apart
+
+
+def _keeps_kinds(job: JobView) -> bool:
+    """Whether a job stays as it was placed, whatever comes: several kinds, and a group also where all are alike."""
+    return job.kinds or job.kind == GROUP

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from crds.names import longer_name
 from engine.model import Node
 from kube import objects
+from kube.workloads import WorkloadObject
 from ungater.cache.claims.device_claims import DeviceClaims
 from ungater.cache.claims.pod_volumes import PodVolumes
 from ungater.cache.config import PriorityClasses
@@ -18,7 +19,7 @@ from ungater.cache.owners import NamedGroups
 from ungater.jobs.native_groups import groups_of, with_groups
 from ungater.jobs.pod_group import GONE, mark_of
 from ungater.model.job_view import JobView, PodSetView, earlier_name
-from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import belongs
 from ungater.model.workload_status import observed_of
 
@@ -144,7 +145,7 @@ class JobViews:
         """
         earlier = replace(own, workload=earlier_name(own.kind, own.name, own.uid, own.part))
         # The stored name first, or pods that run by the old Workload would be charged to nobody.
-        if earlier.workload != own.workload and self._is_stored(earlier):
+        if earlier.workload != own.workload and self._own_workload(earlier) is not None:
             return earlier.workload
         longer, there = longer_name(own.workload, own.owner), self._stores.workload(own.workload_key)
         # A Workload that is known to be deleted blocks no name: its watch is late.
@@ -160,11 +161,16 @@ class JobViews:
             return longer
         return own.workload
 
-    def _is_stored(self, own: JobView) -> bool:
+    def stored_for(self, own: JobView) -> ObservedWorkload | None:
+        """What is stored for a job that has no entry yet; None where that is nothing, or is of another job."""
+        there = self._own_workload(own)
+        return observed_of(there) if there is not None else None
+
+    def _own_workload(self, own: JobView) -> WorkloadObject | None:
         there = self._stores.workload(own.workload_key)
         if there is None or not belongs(there, own) or self._entries.is_removed(there.metadata.uid):
-            return False
-        return not self._entries.knows_workload(own.workload_key)
+            return None
+        return there if not self._entries.knows_workload(own.workload_key) else None
 
     def rename(self, entry: WorkloadEntry) -> bool:
         """The name of its Workload is another's, as was found when that was to be made. True where it has another now.

@@ -345,7 +345,8 @@ def _complete(
     """How many pods each pod set has is known once all are there, and stays so: pods that are there tell one kind."""
     # Not where it was one kind till now: a pod came that differs, and there are several.
     known = before if before is not None and before.kinds and before.full >= total else None
-    if known is not None:
+    # Nor where a kind that it was placed by had no pod when it was first seen: none of that kind could come again.
+    if known is not None and stored.keys() <= {one.name for one in known.pod_sets}:
         # Not as pods are there now: a pod that went would else shrink the kind that it was of.
         fulls = {one.name: one.full for one in known.pod_sets}
         seen = {one.name: one for one in pod_sets}

@@ -670,11 +670,10 @@ class Judge:
             others = [*self.server.all("clusterqueues")]
         names = {name, *(each["metadata"]["name"] for each in others)}
         for pod in () if idle else self.server.all("pods"):
-            let, spoiled = (by.get(pod["metadata"]["uid"]) for by in (self.payers.let, self.payers.spoiled))
+            let = self.payers.let.get(pod["metadata"]["uid"])
             for one in names if holds(pod) and not ended(pod) and not gated(pod) else ():
                 if let is None or let.queue != one or self.forsaken(pod):  # its node may be back
-                    perhaps = spoiled.cpu if spoiled is not None and spoiled.queue == one else 0
-                    used[one] += max(paid.believed(pod, one), perhaps)
+                    used[one] += self.payers.may_take(pod, one)
         for workload in () if idle else self.server.all("workloads"):
             if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)

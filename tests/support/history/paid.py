@@ -53,6 +53,7 @@ class Payers:
         self._judge = judge
         self.let: dict[str, Let] = {}
         self.spoiled: dict[str, Let] = {}  # whose pods somebody had say something else since: they are charged, or not
+        self._went_on: dict[str, str] = {}  # the last queue of a Workload that they said they run by, as that ended
         self._made_for: dict[tuple[str, str], str] = {}  # uid of the owner, by Workload
         self._last: dict[tuple[str, str], Json] = {}  # Workloads that were deleted, by namespace and name
 
@@ -61,6 +62,8 @@ class Payers:
         kind = key[0]
         if kind == "workloads" and old is None and new is not None and who == CONTROLLER:
             self._made_for[key[1:]] = owner_of(new)
+        if kind == "workloads" and admission_of(new or {}) is None:
+            self._go_on_without(key, admission_of(old or {}))
         if kind == "workloads" and old is not None and new is None:
             self._last[key[1:]] = last_of(old, self._last.get(key[1:], old))
         if kind != "pods" or old is None:
@@ -68,6 +71,7 @@ class Payers:
         if new is None:
             self.let.pop(old["metadata"]["uid"], None)
             self.spoiled.pop(old["metadata"]["uid"], None)
+            self._went_on.pop(old["metadata"]["uid"], None)
         elif who == CONTROLLER and not gated(new) and (gated(old) or _said(old, MARK) != _said(new, MARK)):
             yield from self._goes(new)  # or goes on, for another Workload: one of its own, where its owner let it go
         elif who != CONTROLLER and any(_said(old, name) != _said(new, name) for name in WRITTEN):
@@ -77,6 +81,25 @@ class Payers:
         """A pod does not say any more by what it runs."""
         if (let := self.let.pop(uid, None)) is not None:
             self.spoiled[uid] = let
+
+    def _go_on_without(self, key: Key, admission: Json | None) -> None:
+        """A Workload gives back what it held: pods that somebody had say that they run by it go on in its queue.
+
+        Where no policy forbids that, such a pod counts as one of its own, and one that does not say by which quota it
+        runs is charged by the queue of its Workload as that ended.
+        """
+        for pod in self.server.within("pods", key[1]) if admission is not None else ():
+            if pod["metadata"]["uid"] in self.spoiled and _said(pod, MARK) == key[2]:
+                self._went_on[pod["metadata"]["uid"]] = admission.get("clusterQueue", "")
+
+    def may_take(self, pod: Json, queue: str) -> int:
+        """The most that a queue may be charged for a pod that was not let go by it, as far as anybody knows."""
+        uid = pod["metadata"]["uid"]
+        spoiled = self.spoiled.get(uid)
+        was = spoiled.cpu if spoiled is not None and spoiled.queue == queue else 0
+        says = "clusterQueue" in (_said(pod, ADMITTED_QUOTA) or "")  # then that counts
+        went_on = takes(pod)["cpu"] if not says and self._went_on.get(uid) == queue else 0
+        return max(believed(pod, queue), was, went_on)
 
     def _goes(self, pod: Json) -> Iterator[str]:
         meta, name = pod["metadata"], name_of(pod)

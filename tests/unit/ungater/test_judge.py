@@ -3,7 +3,7 @@
 import pytest
 from support.history.judge import GROWS, LAG, Judge
 from support.history.loop import Loop
-from support.history.server import CONTROLLER, MARK, NAMESPACE, Server, container, make_object
+from support.history.server import CONTROLLER, GATE, MARK, NAMESPACE, Server, container, make_object
 from support.history.stored import HOSTNAME, name_of
 from support.history.trees import CohortTrees
 
@@ -122,3 +122,28 @@ def test_who_waits_for_a_pod_that_takes_its_time_holds_what_it_is_to_get_and_oth
     world.server.delete(bound, CONTROLLER, grace=900)
     planned = {name_of(waits): [(("n1",), 1)], f"{name_of(grows)}{GROWS}": [(("n3",), 3)]}
     assert world.judge.slots_to_hold() == own | planned
+
+
+@pytest.mark.parametrize(("marked", "takes"), [("job-all-1", 1), ("job-more-1", 0), ("never-was", 0)])
+def test_a_pod_that_somebody_had_say_by_which_workload_it_runs_may_be_charged_as_that_ended(world, marked, takes):
+    """It was let go without a queue, and says nothing of a quota; no policy keeps a tenant from marking it."""
+    world.place(world.made("more"), n0=1)
+    spec = {"containers": [container(1)], "schedulingGates": [{"name": GATE}]}
+    pod = world.create("pods", resources.PODS, "p", spec)
+    pod = world.server.store(pod, {**pod, "status": {"phase": "Pending"}}, "scheduler", "status")
+
+    def let_go(one):
+        del one["spec"]["schedulingGates"]
+        one["metadata"]["annotations"] = {MARK: "job-more-1"}
+
+    pod = world.server.change(pod, let_go, CONTROLLER)
+    for mark in ("other", marked):
+        pod = world.server.change(
+            pod, lambda one, mark=mark: one["metadata"].update(annotations={MARK: mark}), "tenant"
+        )
+    payers = world.judge.payers
+    assert payers.may_take(pod, "cq") == 0, "a Workload pays for it as long as it is there"
+    for each in world.server.all("workloads"):
+        world.server.delete(each, "garbage collector")
+    assert payers.may_take(pod, "cq") == takes
+    assert payers.may_take(pod, "another") == 0

@@ -989,3 +989,34 @@ def test_a_kind_whose_stored_template_cannot_be_read_is_not_known(template):
         is None
     )
     assert kind_as_stored(PodSetCount(name="a", count=1), KEYS) is None, "of others none is kept"
+
+
+def placed_group():
+    """Pods of a group of two kinds of two pods each, all let go, of which some tell a total of two; and its kinds."""
+    four = [shaped(name, cpu, total="4") for name, cpu in (("a1", "1"), ("a2", "1"), ("b1", "30"), ("b2", "30"))]
+    view = owner_of(*four)
+    of = {pod.metadata.name: view.pod_set_of(pod).name for pod in four}
+    told = (("a1", "1", "2"), ("a2", "1", "2"), ("b1", "30", "4"))
+    return [shaped(name, cpu, total=total, let_go_as=of[name]) for name, cpu, total in told], view
+
+
+def test_a_start_finds_a_group_as_it_was_placed_whatever_total_its_pods_tell(world):
+    """One of four pods is gone: what waits for another one in its place waits for it after a start as well."""
+    pods, view = placed_group()
+    for pod in pods:
+        world.put("pod", pod)
+    (record,) = world.memory.entries.values()
+    record.set_view(view, view)
+    parts = [{"name": one.name, "count": one.full, "flavors": {"cpu": "gpu"}} for one in view.pod_sets]
+    workload = stored_for(record, admission={"clusterQueue": "cq", "podSetAssignments": parts})
+    world.stores["workload"][key(workload)] = workload
+    (again,) = world.restarted().entries.values()
+    assert {one.name: one.full for one in again.job.pod_sets} == {one.name: 2 for one in view.pod_sets}
+
+
+def test_a_kind_of_which_no_pod_was_there_at_a_start_is_known_again_once_one_comes():
+    pods, view = placed_group()
+    kinds = {one.name: 2 for one in view.pod_sets}
+    first = owner_of_pods(owner_key(pods[0], KEYS), pods[:2], KEYS, None, kinds)
+    again = owner_of_pods(owner_key(pods[0], KEYS), pods, KEYS, first, kinds)
+    assert {one.name: one.full for one in again.pod_sets} == kinds
