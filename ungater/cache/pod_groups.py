@@ -80,8 +80,10 @@ class PodGroups:
         # its key and what pods are marked with follow from it.
         if own is not None and (name := self._views.free_name(own, pods.values())) != own.workload:
             own = self._own_of(key, pods.values(), workload=name)
-        # As after the first look, which takes the view made here for the kinds that it was placed by.
-        if own is not None and (stored := self._views.stored_for(own)) is not None and stored.admission is not None:
+        # As after the first look, which takes the view made here for the kinds that it was placed by. Others would be
+        # read a second time at a start for nothing.
+        stored = self._views.stored_for(own) if own is not None and _keeps_kinds(own) else None
+        if own is not None and stored is not None and stored.admission is not None:
             placed = self._counts_of(own, stored.admission)
             own = self._own_of(key, pods.values(), stored=placed, workload=own.workload)
         if own is not None and not any(self._is_own(own, other) for other in pods.values()):
