@@ -34,7 +34,7 @@ class PodSetCount(Struct, frozen=True):
 
     def settle_template(self, *, keeps: bool) -> None:
         """Keep the bytes of the template, which were a view into an answer until now; or none of them."""
-        short = keeps and len(bytes(self.template)) <= LONGEST_TEMPLATE
+        short = keeps and memoryview(self.template).nbytes <= LONGEST_TEMPLATE
         msgspec.structs.force_setattr(self, "template", detached(self.template) if short else NO_TEMPLATE)
 
 

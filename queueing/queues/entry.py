@@ -127,7 +127,10 @@ class Entry(msgspec.Struct, eq=False):
         self.admitted_at, self.ready_at, self.presumed = None, None, False
 
     def note_start(self, admitted_at: float | None, ready_at: float | None, *, presumed: bool = False) -> None:
-        """Since when it is admitted, and its pods are ready; None: it is, or they are, not. ``presumed``: see there."""
+        """Since when it is admitted, and its pods are ready; None: it is, or they are, not.
+
+        ``presumed``: its Workload does not say so yet.
+        """
         self.admitted_at, self.ready_at, self.presumed = admitted_at, ready_at, presumed
 
     def mark_drained(self) -> None:

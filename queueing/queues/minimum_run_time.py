@@ -11,12 +11,12 @@ Rules
 - It is safe from those who want its quota or its place, and is not moved as long as it is from anybody. It goes with a
   queue that is drained, with its nodes, with its own troubles and by hand as if nothing were set, and nobody who leaves
   already is safe.
-- Times are those of its conditions, so a restart of the controller ends nothing early. Since when its pods were ready
-  these say as long as they are: after a restart it counts from when they ceased to be, or are again, and one may be
-  safe for longer, but for no more than twice as long in all. A workload that grows or shrinks runs on, and so does one
-  whose Workload is deleted and written again.
-- One whose pods run before its admission is stored, as it was taken over from Kueue or its Workload was lost, is safe
-  from when it is held; once its Workload says since when it is admitted, that counts.
+- Times are those of its conditions, so a restart of the controller ends nothing early. The conditions say since when
+  the pods are ready only as long as they are: after a restart the time counts from when they ceased to be ready, or are
+  ready again, and the workload may be safe for longer, but in all for twice as long at most. A workload that grows or
+  shrinks runs on, and so does one whose Workload is deleted and written again.
+- The pods of a workload may run before its admission is stored, if it was taken over from Kueue or its Workload was
+  lost. It is safe from when it is held; once its Workload says since when it is admitted, that counts.
 - Whoever found no victims, and left out some who are safe, is looked at again once the first of these is not.
 """
 

@@ -96,8 +96,8 @@ class PendingWorkloads:
         line, key = self.lines[queue], entry.workload.base
         group = line.add(entry.order, entry.shape, entry.workload.part)
         entry.join(queue, group)
-        # What refused a younger one need not refuse it: by policy it may evict those that are younger than itself, and
-        # it comes before claims of these.
+        # What refused a younger workload may not refuse this one: a policy may allow it to evict younger workloads, and
+        # it comes before their claims.
         if group.inadmissible and group.head == entry.order:
             self.look_again(group)
         heapq.heappush(self.aging, (entry.since + self._rules.patience, key))

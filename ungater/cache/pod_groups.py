@@ -81,8 +81,10 @@ class PodGroups:
         # its key and what pods are marked with follow from it.
         if own is not None and (name := self._views.free_name(own, pods.values())) != own.workload:
             own = self._own_of(key, pods.values(), workload=name)
-        # As after the first look, which takes the view made here for the kinds that it was placed by.
-        if own is not None and (stored := self._views.stored_for(own)) is not None and stored.admission is not None:
+        # As after the first look, which takes the view made here for the kinds that it was placed by. Others would be
+        # read a second time at a start for nothing.
+        stored = self._views.stored_for(own) if own is not None and _keeps_kinds(own) else None
+        if own is not None and stored is not None and stored.admission is not None:
             placed = self._as_placed(own)
             counts, before = self._counts_of(placed, stored.admission), placed if placed is not own else None
             own = self._own_of(key, pods.values(), before, counts, workload=own.workload)
@@ -194,7 +196,7 @@ class PodGroups:
 
         After a start no pod may be seen of one: it was deleted, and is made again.
         """
-        workload = self._stores.workload(own.workload_key) if own.kinds or own.kind == GROUP else None
+        workload = self._stores.workload(own.workload_key) if _keeps_kinds(own) else None
         if workload is None or workload.status.admission is None or not belongs(workload, own):
             return own
         known, asked = {one.name: one for one in own.pod_sets}, workload.spec.pod_sets

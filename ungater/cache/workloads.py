@@ -78,8 +78,8 @@ class WorkloadEvents:
     def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
         if observed.admission is not None and not observed.admission.same_grant(entry.admission) and is_held(entry.job):
             self._admissions.hold_admission(entry, observed.admission)
-        # A plan that is not stored yet is being written; any other is not stored any more, as its Workload was made
-        # anew, or somebody took it out.
+        # A plan that is not stored yet is being written. Any other plan is stored no more: its Workload was created
+        # again, or somebody removed the plan.
         if observed.nomination is None and not entry.writes.busy:
             self._admissions.drop_plan(entry)
         self._admissions.take_priority(entry)

@@ -472,7 +472,8 @@ def _template(
 ) -> tuple[PodTemplate, bytes]:
     """The template of the pods: of the newest that waits, else the one that was seen before, else made anew.
 
-    ``pods``: those that run or wait, if any. The one before tells nothing any more where none of them asks for as much.
+    ``pods``: the pods that run or wait; all of them if every pod has ended. The template that was seen before counts
+    only while one of them asks for as much.
     """
     if not gated and before is not None:
         resources = _resources(before.template.spec)

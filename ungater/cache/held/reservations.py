@@ -266,8 +266,8 @@ class Reservations:
         self.queues.restore_workload(self.state, workload, grant, now, since=since)
         self._keep_packed(entry, admission, grant)
         self.note_start(entry)
-        # What pods already run by is stored only later, and the answer to that may be late. Whoever looks for victims
-        # meanwhile would take it for one that has not begun, which nothing keeps safe.
+        # An admission by which pods run already is stored only later, and the answer to that write may be late. Until
+        # then a search for victims would find a workload that has not begun, which nothing keeps safe.
         if entry.observed is None or entry.observed.admission is None:
             self.queues.run_times.presume_start(entry.key, now)
 

@@ -5,6 +5,8 @@ import pytest
 from support.kueue_started import beside_kueue, run_by_kueue, started_job
 from support.owned import KEYS, make_job, make_pod
 from support.queued_world import entry_of, filled, queued
+from support.used_over_time import BEGAN as NOW
+from support.used_over_time import Clock
 from support.world import World, stored_workload
 
 from crds.admitted_quota import AdmittedQuota, encode
@@ -17,20 +19,6 @@ from ungater.model import conditions
 from ungater.model.conditions import ADMITTED, PODS_READY, QUOTA_RESERVED, WantedCondition
 from ungater.model.job_view import id_of
 from ungater.scheduling.replacement import message_of
-
-NOW = 1_000_000.0
-
-
-class Clock:
-    """A clock that is set."""
-
-    def __init__(self):
-        self.at = NOW
-
-    def now(self):
-        return self.at
-
-    monotonic = now
 
 
 class Running(World):

@@ -91,35 +91,35 @@ def test_a_command_that_is_killed_after_any_write_ends_as_undisturbed_when_it_is
         assert started_in_the_end(world) == order, f"killed after write {at}"
 
 
-def test_a_move_that_is_killed_after_any_write_can_be_taken_back():
-    start, (_, writes) = served_by_kueue(), undisturbed(served_by_kueue, "--move")
+def undone(begin, way, back):
+    """For each write of a command, the world in which it was killed after that and another one undid it, and before."""
+    start, (_, writes) = begin(), undisturbed(begin, way)
     order = started_in_the_end(start)
     for at in range(1, writes + 1):
         world = start.copy()
-        world.run("--move", dies_after=at)
-        world.run("--back")
+        world.run(way, dies_after=at)
+        world.run(back)
+        yield at, world, start
+        assert started_in_the_end(world) == order, f"killed after write {at}"
+
+
+def test_a_move_that_is_killed_after_any_write_can_be_taken_back():
+    for at, world, start in undone(served_by_kueue, "--move", "--back"):
         maps = [one["metadata"]["name"] for one in world.store.within(CONFIG_MAPS) if not one.get("data")]
         assert maps == ["topogate-migration"]
         # The finalizer is Kueue's protection of a pod that runs; nobody puts it back.
         wrong = differences(world, start, lambda key: key.startswith(STAYS) or key == "/pods/x/plain")
         assert wrong == {}, f"killed after write {at}"
-        assert started_in_the_end(world) == order, f"killed after write {at}"
 
 
 def test_a_way_back_that_is_killed_after_any_write_can_be_undone_by_a_move():
-    start, (_, writes) = served_here(), undisturbed(served_here, "--back")
-    order = started_in_the_end(start)
-    for at in range(1, writes + 1):
-        world = start.copy()
-        world.run("--back", dies_after=at)
-        world.run("--move")
+    for at, world, start in undone(served_here, "--back", "--move"):
         # Kueue has Workloads of its own by then: of what runs as Topogate started it, and of what waits as it was.
         wrong = differences(world, start, lambda key: "/workloads/" in key or "/localqueues/" in key)
         wrong = {key: both for key, both in wrong.items() if not key.startswith("topogate.dev/clusterqueues/")}
         assert wrong == {}, f"killed after write {at}"
         assert [spec_of(world, name) for name in "ab"] == [spec_of(start, name) for name in "ab"]
         assert admitted_here(world) == admitted_here(start)
-        assert started_in_the_end(world) == order, f"killed after write {at}"
 
 
 def spec_of(world, name, kind=CLUSTER_QUEUES):
