@@ -1,14 +1,19 @@
 """Wire shapes of Topogate's Workload; `crds.kinds.workload` says what each field means.
 
 `WorkloadObject` is without the templates of its pods, which are the bulk of it and are the job's: the controller keeps
-one a job. `WholeWorkload` is the same with all that its pod sets ask for.
+one a job. It has them only where nobody else may: admitted pods of several kinds, of which one may have no pod.
+`WholeWorkload` is the same with all that its pod sets ask for.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from kube.objects import Condition, Object, StrMap, Struct, Toleration, detached
+from kube.objects import Condition, Object, StrMap, Struct, Toleration, controller_of, detached
+
+TELL_TEMPLATES: Final = frozenset({"Job", "JobSet", "LeaderWorkerSet"})  # others are known by their pods
+NO_TEMPLATE: Final = msgspec.Raw(b"")
+LONGEST_TEMPLATE: Final = 16 * 1024  # bytes that are kept of a pod set: anybody may write such a Workload
 
 
 class TopologyRequest(Struct, frozen=True):
@@ -20,11 +25,17 @@ class TopologyRequest(Struct, frozen=True):
 
 
 class PodSetCount(Struct, frozen=True):
-    """A pod set of the spec, without its template."""
+    """A pod set of the spec. ``template``: as `WorkloadPodSet` has it, or empty (`WorkloadObject`)."""
 
     name: str = "main"
     count: int = 0
     min_count: int = 0
+    template: msgspec.Raw = NO_TEMPLATE
+
+    def settle_template(self, *, keeps: bool) -> None:
+        """Keep the bytes of the template, which were a view into an answer until now; or none of them."""
+        short = keeps and memoryview(self.template).nbytes <= LONGEST_TEMPLATE
+        msgspec.structs.force_setattr(self, "template", detached(self.template) if short else NO_TEMPLATE)
 
 
 class WorkloadPodSet(PodSetCount, frozen=True):
@@ -154,6 +165,13 @@ class WorkloadObject(Object, frozen=True):
     spec: ObservedSpec = ObservedSpec()
     status: ObservedStatus = ObservedStatus()
 
+    def __post_init__(self) -> None:
+        keeps = len(self.spec.pod_sets) > 1 and self.status.admission is not None
+        owner = controller_of(self.metadata) if keeps else None
+        keeps = keeps and (owner is None or owner.kind not in TELL_TEMPLATES)
+        for one in self.spec.pod_sets:
+            one.settle_template(keeps=keeps)
+
     @property
     def boost(self) -> int:
         """What is added to its priority."""
@@ -169,3 +187,6 @@ class WholeWorkload(WorkloadObject, frozen=True):
     """A Workload with the templates of its pods, as the commands that look at a cluster read it."""
 
     spec: WholeSpec = WholeSpec()
+
+    def __post_init__(self) -> None:
+        """All templates stay."""

@@ -68,7 +68,7 @@ class Pods:
         self.nodes = nodes
         self._ours: list[tuple[str, str, str, Sequence[str]]] = []  # Job, its uid, Workload, values by level
         for obj in workloads:
-            found = msgspec.convert(obj, WorkloadObject, strict=False)
+            found = msgspec.json.decode(encode(obj), type=WorkloadObject, strict=False)
             (owner,) = found.metadata.owner_references or ()
             slots = observed_of(found).slots
             assert slots is not None  # noqa: S101 - it was placed

@@ -3,12 +3,12 @@
 import msgspec
 
 from kube.objects import Job, PodTemplate
-from kube.workloads import WorkloadPodSet
+from kube.workloads import PodSetCount
 
 _decode = msgspec.json.Decoder(PodTemplate).decode
 
 
-def template_of(owner: Job | WorkloadPodSet) -> PodTemplate:
+def template_of(owner: Job | PodSetCount) -> PodTemplate:
     """The typed template.
 
     Raises:

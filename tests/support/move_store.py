@@ -188,14 +188,14 @@ class StoreClient:
         found = self.store.find(resource, name, namespace or "")
         if found is None:
             raise NotFound(404, "NotFound", name)
-        return msgspec.convert(deepcopy(found), type)
+        return msgspec.json.decode(msgspec.json.encode(found), type=type)
 
     async def list(self, resource, namespace=None, *, label_selector="", type=dict, **_):  # noqa: A002
         self._ask("list", resource)
         wanted = dict(one.split("=") for one in label_selector.split(",") if one)
         every = self.store.within(resource, namespace if resource.namespaced else None)
         found = [one for one in every if wanted.items() <= (one["metadata"].get("labels") or {}).items()]
-        return [msgspec.convert(deepcopy(one), type) for one in found]
+        return [msgspec.json.decode(msgspec.json.encode(one), type=type) for one in found]
 
     async def raw(self, _method, path, **_):
         kinds = [*self.store.kinds()]

@@ -15,12 +15,13 @@ from ungater.cache.owners import NamedGroups
 from ungater.cache.views import JobViews
 from ungater.jobs.leaderworkerset import PREFIX as LEADERS
 from ungater.jobs.leaderworkerset import has_pods, owner_of_group, revision_key, set_of
-from ungater.jobs.pod_group import GONE, GROUP, POD, mark_of, of_pods, owner_key, owner_of_pods, served
+from ungater.jobs.pod_group import GONE, GROUP, POD, kind_as_stored, mark_of, of_pods, owner_key, owner_of_pods, served
 from ungater.jobs.replica_counts import ReplicaCounts, maker_of
 from ungater.model.admission import Admission
 from ungater.model.job_view import JobView, controlled_by
 from ungater.model.pod_slots import is_gated
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_spec import belongs
 from ungater.reconcile import moves
 
 UNSEEN = 10.0  # seconds for which pods wait for an owner that may tell how many they are
@@ -84,8 +85,9 @@ class PodGroups:
         # read a second time at a start for nothing.
         stored = self._views.stored_for(own) if own is not None and _keeps_kinds(own) else None
         if own is not None and stored is not None and stored.admission is not None:
-            placed = self._counts_of(own, stored.admission)
-            own = self._own_of(key, pods.values(), stored=placed, workload=own.workload)
+            placed = self._as_placed(own)
+            counts, before = self._counts_of(placed, stored.admission), placed if placed is not own else None
+            own = self._own_of(key, pods.values(), before, counts, workload=own.workload)
         if own is not None and not any(self._is_own(own, other) for other in pods.values()):
             return  # all were let go for another workload, and run on without it (`ungater.cache.charges.orphans`)
         if own is None:
@@ -160,7 +162,7 @@ class PodGroups:
         # Which kinds a group has is remembered for what it was placed by. Of one that waits its pods tell, as they do
         # after a restart: else one of two kinds that went would be asked for until then, and never after it.
         placed = entry.admission is not None or (entry.observed is not None and entry.observed.admission is not None)
-        before = entry.own if placed else replace(entry.own, kinds=False)
+        before = self._as_placed(entry.own) if placed else replace(entry.own, kinds=False)
         own = self._own_of(entry.id, entry.pods.values(), before, self._counts(entry))
         # A LeaderWorkerSet of the same name with another uid: its
         # Workload has another name, and the old one's slots are not its.
@@ -188,6 +190,23 @@ class PodGroups:
             return False
         self._views.renew(entry, replace(entry.own, over=GONE))
         return True
+
+    def _as_placed(self, own: JobView) -> JobView:
+        """Pods of several kinds with all kinds that they were placed by.
+
+        After a start no pod may be seen of one: it was deleted, and is made again.
+        """
+        workload = self._stores.workload(own.workload_key) if _keeps_kinds(own) else None
+        if workload is None or workload.status.admission is None or not belongs(workload, own):
+            return own
+        known, asked = {one.name: one for one in own.pod_sets}, workload.spec.pod_sets
+        names = {one.name for one in asked}
+        # Only where the spec seen is that which it was placed by: the watch may be behind.
+        if names <= known.keys() or names != {one.name for one in workload.status.admission.pod_set_assignments}:
+            return own
+        found = [known.get(one.name) or kind_as_stored(one, self._keys) for one in asked]
+        kinds = [replace(one, count=of.count, full=of.count) for one, of in zip(found, asked, strict=True) if one]
+        return replace(own, pod_sets=tuple(kinds), kinds=True) if len(kinds) == len(asked) else own
 
     def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:
         """How many pods each pod set of a job has that is admitted."""

@@ -43,6 +43,9 @@ from kube.objects import (
     controller_of,
     is_true,
 )
+from kube.pods.requests import pod_requests
+from kube.pods.templates import template_of
+from kube.workloads import PodSetCount
 from ungater.jobs.job import few_kinds, longest, one_queue
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
@@ -285,8 +288,8 @@ def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
         return made, wrong
     by_owner = told.complete(made, found, placed=bool(stored)) if told is not None else None
     made, missing = by_owner or _complete(made, total, before, stored)
-    if told is None and stored and wrong is None and missing is None:
-        made = _as_placed(made, stored, before)
+    if stored and wrong is None and missing is None:
+        made = _as_placed(made, stored, told, before)
     return made, wrong or missing
 
 
@@ -360,12 +363,27 @@ def _complete(
     return pod_sets, RequestError(Reason.PENDING, "metadata.annotations", str(total), text)
 
 
-def _as_placed(pod_sets: list[PodSetView], stored: Mapping[str, int], before: JobView | None) -> list[PodSetView]:
+def _as_placed(
+    pod_sets: list[PodSetView], stored: Mapping[str, int], told: ReplicaCounts | None, before: JobView | None
+) -> list[PodSetView]:
     """Kinds of which it was placed stay, also while no pod of one is there: one may be made again."""
     known = {one.name: one for one in before.pod_sets} if before is not None else {}
-    lacking = (known.keys() & stored.keys()) - {one.name for one in pod_sets}
-    added = [replace(known[name], count=stored[name], full=stored[name]) for name in lacking]
+    counts = told.replicas.counts if told is not None else stored  # an owner may make no pods of a kind any more
+    lacking = (known.keys() & stored.keys() & counts.keys()) - {one.name for one in pod_sets}
+    added = [replace(known[name], count=counts[name], full=counts[name]) for name in lacking]
     return sorted([*pod_sets, *added], key=lambda one: one.name)
+
+
+def kind_as_stored(stored: PodSetCount, keys: Keys) -> PodSetView | None:
+    """A kind of which no pod was seen, as its Workload has it; None where that cannot be read."""
+    try:
+        template = template_of(stored)
+        request, wishes = _request([template], keys)
+        pod_requests(template.spec)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+    raw = msgspec.json.encode(template)  # as of a pod, so that it stays the same when one comes
+    return PodSetView(stored.name, stored.count, stored.count, template, raw, request=request, wishes=wishes)
 
 
 def _queue(pods: Sequence[Pod], keys: Keys) -> tuple[str, RequestError | None]:
@@ -422,7 +440,7 @@ def _total(pods: Sequence[Pod], keys: Keys) -> tuple[int, RequestError | None]:
     return 0, None
 
 
-def _request(telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, dict[str, str]]:
+def _request(telling: Sequence[Pod | PodTemplate], keys: Keys) -> tuple[ParsedRequest | None, dict[str, str]]:
     """What the pods ask for. Raises RequestError where they differ or cannot be served."""
     first, *others = telling
     for other in others:
@@ -439,7 +457,7 @@ def _request(telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, 
     return request, {name: annotations[name] for name in WISHES if name in annotations}
 
 
-def _shared_request(pod: Pod, keys: Keys) -> tuple[object, ...]:
+def _shared_request(pod: Pod | PodTemplate, keys: Keys) -> tuple[object, ...]:
     """What must be the same in all pods of a workload."""
     annotations, spec = pod.metadata.annotations or {}, pod.spec
     said = {key: annotations[key] for key in (*keys.requests, *WISHES) if key in annotations}

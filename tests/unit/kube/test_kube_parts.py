@@ -13,7 +13,7 @@ from kube.lease import Lease
 from kube.patches import escape, guard
 from kube.pods.templates import template_of
 from kube.watch import lines
-from kube.workloads import WholeWorkload
+from kube.workloads import LONGEST_TEMPLATE, WholeWorkload, WorkloadObject
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,28 @@ def test_shapes_take_what_they_do_not_know_and_miss_nothing():
         decoded = msgspec.json.decode(b'{"metadata":{"name":"a","managedFields":[{}]},"unknown":1}', type=shape)
         assert objects.key(decoded) == "a"
         assert not gc.is_tracked(decoded)
+
+
+def test_templates_are_kept_only_of_admitted_workloads_of_pods_of_several_kinds():
+    """Nobody else has the template of a kind of which no pod is there. Others are the bulk, and known elsewhere."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    long = {"metadata": {"annotations": {"a": "x" * LONGEST_TEMPLATE}}}
+
+    def kept(*templates, owner=None, status=None):
+        pod_sets = [{"name": f"p{at}", "count": 1, "template": one} for at, one in enumerate(templates)]
+        body = {
+            "metadata": {"ownerReferences": [owner or {"kind": "Pod", "name": "p", "uid": "p"}]},
+            "spec": {"podSets": pod_sets},
+            "status": {"admission": {}} if status is None else status,
+        }
+        found = msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject).spec.pod_sets
+        return [bytes(one.template) for one in found]
+
+    assert kept({"spec": {}}, {}) == [b'{"spec":{}}', b"{}"]
+    assert kept({"spec": {}}, long) == [b'{"spec":{}}', b""], "anybody may write one that is large"
+    assert kept({"spec": {}}) == [b""]
+    assert kept({}, {}, owner=job | {"kind": "RayCluster"}) == [b"{}", b"{}"]
+    assert kept({"spec": {}}, {}, owner=job) == kept({"spec": {}}, {}, status={}) == [b"", b""]
 
 
 def test_the_template_of_a_job_is_typed_and_whole():

@@ -63,7 +63,7 @@ def stored_nomination(owner, nomination):
     body = json.loads(msgspec.json.encode(new_workload(owner, 100)))
     body["metadata"] |= {"uid": f"wl-{owner.uid}", "resourceVersion": "9"}
     body["status"] = {"nomination": nomination}
-    return msgspec.convert(body, WorkloadObject)
+    return msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject)
 
 
 def held(memory, job):
@@ -357,7 +357,7 @@ def noted(world, job, admission):
     """The Workload of a job, made anew with this note."""
     body = json.loads(msgspec.json.encode(new_workload(owner_of(job, KEYS), 0, admission)))
     body["metadata"] |= {"uid": "wl-new", "resourceVersion": "9"}
-    world.put("workload", msgspec.convert(body, WorkloadObject))
+    world.put("workload", msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject))
 
 
 def of_quota(count, queue="cq", **flavors):

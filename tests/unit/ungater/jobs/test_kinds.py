@@ -102,6 +102,8 @@ def test_one_that_is_made_again_gets_its_slot_also_after_a_restart(world, gone):
     (record,) = world.memory.entries.values()
     world.settle()
     assert {one.name: one.count for one in record.admission.parts} == held
+    again = world.memory.reservations.admission_of(record, record.grant)
+    assert again.same_grant(record.admission), "whoever writes it next"
     kind, cpu = ("headgroup", "2") if gone == "head" else ("small", "1")
     world.put("pod", made("again", kind, cpu, 7))
     world.settle()

@@ -12,18 +12,21 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition, ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
-from kube.workloads import WorkloadObject
+from kube.workloads import PodSetCount, WorkloadObject
 from queueing.cycle.cycle import cycle
 from ungater.cache.pods import READY_AFTER
 from ungater.jobs import leaderworkerset
 from ungater.jobs.job import MOST_POD_SETS
-from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
-from ungater.model.actions import Delete, Dequeue, FreeCapacity, Remove
+from ungater.jobs.pod_group import GONE, GROUP, kind_as_stored, of_pods, owner_key, owner_of_pods, served
+from ungater.model.actions import Delete, Dequeue, FreeCapacity, Remove, RequeueAfter, Shorten
+from ungater.model.admission import write_admission
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import rank_of
 from ungater.model.workload_entry import LastEvent
 from ungater.model.workload_spec import belongs, new_workload
 from ungater.model.workload_status import observed_of
+from ungater.reconcile import missing_pods
+from ungater.reconcile.context import MissingPods
 from ungater.reconcile.reconcile import reconcile
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
@@ -893,8 +896,8 @@ class Group(World):
             self.put("node", node)
         self.put("flavor", FLAVOR)
 
-    def comes(self, name, cpu="1"):
-        self.put("pod", shaped(name, cpu, total="2"))
+    def comes(self, name, cpu="1", **made):
+        self.put("pod", shaped(name, cpu, total="2", **made))
         return self.kinds()
 
     def entry(self):
@@ -927,7 +930,7 @@ def test_kinds_that_were_admitted_stay_where_the_watch_shows_the_workload_before
     assert group.comes("pg-0") == ["main"]
     body = new_workload(group.entry().job, 0)
     body["metadata"] |= {"uid": "wl", "resourceVersion": "7"}
-    group.put("workload", msgspec.convert(body, WorkloadObject))
+    group.put("workload", msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject))
     kinds = group.comes("pg-1", "2")
     assert len(kinds) == 2
     grant, entry = group.decided(), group.entry()
@@ -935,6 +938,57 @@ def test_kinds_that_were_admitted_stay_where_the_watch_shows_the_workload_before
     group.memory.admissions.store_admission(entry, admission, grant)
     entry.observe(msgspec.structs.replace(entry.observed, admission=admission))
     assert group.kinds() == kinds
+
+
+@pytest.mark.parametrize("roles", [("", ""), ("leader", "workers")], ids=["told by shape", "told by role-hash"])
+@pytest.mark.parametrize("left", ["pg-0", "pg-1"])
+def test_a_kind_without_pods_keeps_its_slots_over_a_restart(left, roles):
+    """Its pod was deleted, and is made again: till then its slots wait for it, or for the end of its time."""
+    group = Group()
+    group.comes("pg-0", role=roles[0])
+    kinds = group.comes("pg-1", "2", role=roles[1])
+    grant, entry = group.decided(), group.entry()
+    admission = group.memory.reservations.admission_of(entry, grant)
+    stored = stored_for(entry, admission=write_admission(admission))
+    group.stores["workload"][key(stored)] = stored
+    gone = group.stores["pod"].pop("ns/pg-1" if left == "pg-0" else "ns/pg-0")
+    before, parts = entry.job, grant.assignments
+    group.memory = group.restarted()
+    entry = group.entry()
+    assert group.kinds() == kinds
+    assert [(one.count, one.full) for one in entry.job.pod_sets] == [(1, 1), (1, 1)]
+    assert [one.raw for one in entry.job.pod_sets] == [one.raw for one in before.pod_sets]
+    assert [(part.pod_set, part.requests, part.shape) for part in entry.grant.assignments] == [
+        (part.pod_set, part.requests, part.shape) for part in parts
+    ]
+    assert group.memory.reservations.admission_of(entry, entry.grant).same_grant(admission), "whoever writes it next"
+    assert entry.job.wrong is None
+    missing_pods.note(entry, 0.0)
+    limits = MissingPods(60.0, 300.0)
+    assert missing_pods.give_up_missing(entry, limits, 299.0) == [RequeueAfter(1.0)]
+    lacking = kinds[entry.job.pod_sets.index(entry.job.pod_set_of(gone))]
+    assert missing_pods.give_up_missing(entry, limits, 300.0) == [Shorten({lacking: 0}), RequeueAfter(0.0)]
+    group.put("pod", gone)
+    assert group.kinds() == kinds
+    assert sorted(entry.pod_set_of(pod) for pod in entry.pods.values()) == kinds
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        7,
+        {"spec": {"containers": 7}},
+        {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "many"}}}]}},
+        {"metadata": {"annotations": {KEYS.required[0]: ""}}},
+    ],
+)
+def test_a_kind_whose_stored_template_cannot_be_read_is_not_known(template):
+    """Anybody may have written it."""
+    assert (
+        kind_as_stored(PodSetCount(name="a", count=1, template=msgspec.Raw(msgspec.json.encode(template))), KEYS)
+        is None
+    )
+    assert kind_as_stored(PodSetCount(name="a", count=1), KEYS) is None, "of others none is kept"
 
 
 def placed_group():

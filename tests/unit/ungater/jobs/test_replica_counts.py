@@ -235,6 +235,26 @@ def test_after_a_restart_it_is_the_same_also_where_some_pods_are_not_there(world
     assert all_go(world) == [f"{gone}-0"]
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("gone", ["master", "worker"])
+def test_what_is_stored_while_no_pod_of_a_kind_is_there_has_its_slots_too(world, gone, restarts):
+    world.see(TORCH, torch(1))
+    world.torch_pod("worker", 0)
+    world.torch_pod("master", 0)
+    all_go(world)
+    held = world.record.admission
+    world.drop("pod", world.stores["pod"][f"ns/{gone}-0"])
+    world.memory = world.restarted() if restarts else world.memory
+    world.settle()
+    entry = world.record
+    assert [(one.name, one.count, one.full) for one in entry.job.pod_sets] == [("master", 1, 1), ("worker", 1, 1)]
+    assert world.memory.reservations.admission_of(entry, entry.grant).same_grant(held)
+    world.see(TORCH, torch(1, master=False))
+    if gone == "master":
+        world.memory.pod_groups.regroup(entry)
+        assert [one.name for one in entry.job.pod_sets] == ["worker"], "its owner makes none of the kind any more"
+
+
 def test_one_that_has_ended_gives_all_back(world):
     world.see(TORCH, torch(1, master=False))
     world.torch_pod("worker", 0)

@@ -98,7 +98,7 @@ def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
 def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     owner = make_owner()
     body = json.loads(msgspec.json.encode(new_workload(owner, 7)))
-    observed = observed_of(msgspec.convert(body, type=WorkloadObject))
+    observed = observed_of(msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject))
     assert observed.copy_of == workload_spec.fingerprint(owner)
     others = [
         make_owner(spec={"nodeSelector": {"a": "b"}}),
@@ -117,14 +117,14 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
 def test_one_that_is_made_anew_says_what_its_pods_were_given_until_its_status_does():
     owner, held = make_owner(), make_admission(slot_map(("b/r1/n1", 3)), queue="cq")
     body = json.loads(msgspec.json.encode(new_workload(owner, 7, held)))
-    observed = observed_of(msgspec.convert(body, type=WorkloadObject))
+    observed = observed_of(msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject))
     assert observed.admission is None
     assert observed.held.same_grant(held)
     written = {**body, "status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
-    assert observed_of(msgspec.convert(written, type=WorkloadObject)).held is None
+    assert observed_of(msgspec.json.decode(msgspec.json.encode(written), type=WorkloadObject)).held is None
     for garbage in ("", "{", "7", "[" * 100_000, '{"podSetAssignments":[{"topologyAssignment":7}]}', "null"):
         body["metadata"]["annotations"][HELD] = garbage
-        assert observed_of(msgspec.convert(body, type=WorkloadObject)).held is None
+        assert observed_of(msgspec.json.decode(msgspec.json.encode(body), type=WorkloadObject)).held is None
     many = make_admission(slot_map(*((f"b{i}/r{i}/{i}n{i}x{i * 7919}", i + 1) for i in range(9000))), queue="cq")
     assert HELD not in new_workload(owner, 7, many)["metadata"]["annotations"], "more than an object may carry"
 
