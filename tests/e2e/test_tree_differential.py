@@ -30,6 +30,7 @@ STREAMS = int(os.environ.get("TOPOGATE_TREE_STREAMS", "24"))
 FIRST = int(os.environ.get("TOPOGATE_TREE_FIRST", "0"))
 ANSWERS = os.environ.get("TOPOGATE_TREE_ANSWERS", "")
 AT_ONCE = 200
+TRIES = 3
 # By default Kueue's client sends 50 requests a second, which a hundred trees at once would wait for.
 QUICK = {"clientConnection": {"qps": 500, "burst": 1000}}
 # A configuration that names no strategy is refused.
@@ -59,10 +60,12 @@ def test_trees_are_shared_as_a_real_kueue_shares_them(real: kueue.Kueue) -> None
             else:
                 told[kind] += 1
     # On a loaded machine Kueue may still be at it when it seems to rest.
-    for one, answer in zip(again, asyncio.run(_ask(real, again)), strict=True):
-        told[_compared(one, answer)] += 1
+    for _ in range(TRIES - 1):
+        kinds = [_compared(one, answer) for one, answer in zip(again, asyncio.run(_ask(real, again)), strict=True)]
+        told += Counter(kind for kind in kinds if kind != UNKNOWN)
+        again = [one for one, kind in zip(again, kinds, strict=True) if kind == UNKNOWN]
     print(dict(told))
-    assert not told[UNKNOWN]
+    assert not [one.name for one in again]
 
 
 def _compared(one: Stream, answer: Answer) -> str:
