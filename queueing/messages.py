@@ -78,8 +78,8 @@ def _missing(queues: "Queues", queue: str, one: Missing) -> str:
         most, taken = (format_quantity(one.resource, amount) for amount in quotas.use_of_cohort(one.cohort, key))
         text += f", and cohort {one.cohort} may use {most} at most with what it borrows ({taken} used)"
     sharing = quotas.members_below(queue, one.cohort) - {queue}
-    others = sorted(sharing, key=lambda name: (-quotas.used(name, key), name))
-    borrowers = [name for name in others if quotas.used(name, key) > 0]
+    using = ((name, quotas.used(name, key)) for name in sharing)
+    borrowers = [name for _, name in sorted((-amount, name) for name, amount in using if amount > 0)]
     if borrowers:
         shown = ", ".join(
             f"{name} {format_quantity(one.resource, quotas.used(name, key))}" for name in borrowers[:NAMED]

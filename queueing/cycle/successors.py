@@ -147,11 +147,8 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     held = [one for one in queues.successors.values() if one.entry is not entry]
     # Its own place first: with its quota held it would seem to borrow, and rank behind workloads that it precedes.
     _lift(state, queues, [one for one in queues.successors.values() if one.entry is entry])
-    rank = _rank(queues, entry, amounts)  # without what is held for it
-    # Made once, for all that it is compared with: nothing that is held changes until all are asked.
-    mine = cache(partial(contender_of, queues, entry.queue, entry, amounts))
     # Remembered before lifting, which clears what is covered: where nobody got anything it is put back as it was.
-    lifted = {one.key: (one, one.covered) for one in held if _precedes(state, queues, entry, mine, rank, one)}
+    lifted = {one.key: (one, one.covered) for one in _preceded(state, queues, entry, amounts, held)}
     _lift(state, queues, [one for one, _ in lifted.values()])
     try:
         yield
@@ -165,6 +162,18 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
                 _keep_for_successor(state, queues, one, lifted[one.key][1])
         else:
             _settle_successors(state, queues, shield, others)
+
+
+def _preceded(
+    state: ClusterState, queues: Queues, entry: Entry, amounts: Quantities, held: list[Successor]
+) -> list[Successor]:
+    """Those of some successors before whom a workload comes."""
+    if not held:  # as in most looks of a cycle, and its rank costs as much as all else here
+        return []
+    rank = _rank(queues, entry, amounts)  # without what is held for it
+    # Made once, for all that it is compared with: nothing that is held changes until all are asked.
+    mine = cache(partial(contender_of, queues, entry.queue, entry, amounts))
+    return [one for one in held if _precedes(state, queues, entry, mine, rank, one)]
 
 
 def _precedes(  # noqa: PLR0917  (one that is looked at, and another one)
@@ -232,6 +241,8 @@ def remove_successor(queues: Queues, key: str) -> None:
 
 
 def _lift(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:
+    if not successors:
+        return
     release_all(state, queues.quotas, successors)
     for one in successors:
         queues.leaving.promise(one.covered, -1)

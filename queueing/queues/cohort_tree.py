@@ -340,8 +340,7 @@ class CohortTree:
 
     def height_of(self, node: TreeNode) -> int:
         """How many cohorts are on the longest way from it down to a queue, itself included; 0 for a queue."""
-        self._measured(node.root)
-        return node.height
+        return self._cached(node).height
 
     def _measured(self, root: TreeNode) -> TreeNode:
         """The root, with ``members`` and the heights in its tree as they are now."""
@@ -390,7 +389,10 @@ class CohortTree:
 
     def potential_of(self, node: TreeNode, key: FlavorResource) -> int:
         """How much it could use if nobody else used anything."""
-        found = self._cached(node).potential.get(key)
+        # Not by `_cached`: it is asked for each option of each that is looked at.
+        if node.made_at != self.version:
+            self._measured(node.root)
+        found = node.potential.get(key)
         if found is not None:
             return found
         found = node.root.subtree.get(key, 0)
@@ -477,10 +479,12 @@ class CohortTree:
                 continue
             at, rest, back = node, amount, less.get(key, 0)
             for one in node.path:
-                own, before = at.local.get(key, 0), at.usage.get(key, 0)
-                rest -= max(0, own - (before - back))
-                # What is taken away from a child is less by as much here as it was handed up.
-                back = max(0, before - own) - max(0, before - back - own)
+                own = at.local.get(key, 0)
+                if own or back:
+                    before = at.usage.get(key, 0)
+                    rest -= max(0, own - (before - back))
+                    # What is taken away from a child is less by as much here as it was handed up.
+                    back = max(0, before - own) - max(0, before - back - own)
                 at = one
                 if one.usage.get(key, 0) - back + rest <= one.subtree.get(key, 0):
                     break

@@ -63,16 +63,23 @@ class EquivalenceClass(msgspec.Struct, eq=False):
     @property
     def head(self) -> Order | None:
         """The first of its members; late ones come before the others."""
+        if self.late and (first := self._late_head()) is not None:
+            return first
+        heap, members = self.heap, self.members
+        # Members leave without a search of the heap; their orders are dropped when they come to the top.
+        while heap:
+            first = heap[0]
+            known = members.get(first.key)
+            if known is first or known == first:
+                return first
+            heapq.heappop(heap)
+        return None
+
+    def _late_head(self) -> Order | None:
         late = self.late
         while late and (self.members.get(late[0].key) != late[0] or late[0].key not in self.line.late):
             heapq.heappop(late)
-        if late:
-            return late[0]
-        heap = self.heap
-        # Members leave without a search of the heap; their orders are dropped when they come to the top.
-        while heap and self.members.get(heap[0].key) != heap[0]:
-            heapq.heappop(heap)
-        return heap[0] if heap else None
+        return late[0] if late else None
 
     def add(self, order: Order) -> None:
         """One more member."""
@@ -259,9 +266,9 @@ class PendingQueue:
         # again.
         return (
             group.inadmissible
-            or group.head != order
+            or ((head := group.head) is not order and head != order)
             or self.groups.get(group.key) is not group
-            or self._heap_of(group.part, order) != part
+            or (self.by_use and self._heap_of(group.part, order) != part)
         )
 
     def _lightest(self) -> EquivalenceClass | None:

@@ -380,8 +380,8 @@ class Queues:
         queue = entry.queue
         if not self.quotas.shares(queue):
             return Rank(0, NO_SHARE, entry.order)
-        level, share = self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=self.not_counted(entry))
-        return Rank(level, share, entry.order)
+        less = self.not_counted(entry) if self.successors or self.leaving.amounts else None
+        return Rank(*self.quotas.rank_of_queue(queue, more, fair=self.rules.fair, less=less), entry.order)
 
     def not_counted(self, entry: Entry) -> Quantities | None:
         """What its queue uses and does not count as used for its rank."""

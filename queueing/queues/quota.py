@@ -276,7 +276,8 @@ class Quotas:
         if non_preemptible:
             return min(self.limit(queue, key), self.nominal(queue, key))
         node = self._nodes.get(queue, _UNKNOWN)
-        if key not in node.quota or node.root.cycle:
+        path = node.path
+        if key not in node.quota or (path[-1] if path else node).cycle:
             return 0
         return self.tree.potential_of(node, key)
 
