@@ -60,6 +60,8 @@ class Losses:
         self._leaving: dict[str, float] = {}  # Workloads by uid: when they were last on their way out
         self._doubts: list[Doubt] = []
         self.minimums = Minimums()
+        # Since when each is admitted, by name: one that is deleted while its pods run is made again, and ran before.
+        self._admitted: dict[str, float] = {}
 
     def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
         """One change was made."""
@@ -86,6 +88,11 @@ class Losses:
         now, before = self.server.loop.now, old.get("status") or {}
         if is_true(before, "Evicted") or is_true(new["status"], "Evicted"):
             self._leaving[new["metadata"]["uid"]] = now
+        since, earlier = _admitted_since(new), _admitted_since(old)
+        if since is None or (earlier is not None and earlier != since):
+            self._admitted.pop(name_of(new), None)
+        if since is not None:
+            self._admitted.setdefault(name_of(new), since)
         nomination = new["status"].get("nomination")
         if nomination and nomination != before.get("nomination"):
             yield from self._nominated(new, nomination)
@@ -121,10 +128,10 @@ class Losses:
 
     def _ran(self, workload: Json) -> float | None:
         """For how many seconds a workload has been admitted; None where it is not."""
-        said = (one for one in workload["status"].get("conditions") or () if one["type"] == "Admitted")
-        found = next((one for one in said if one["status"] == "True"), None)
-        since = moment(found["lastTransitionTime"]) if found is not None else None
-        return None if since is None else self.server.loop.clock.now() - since
+        since = _admitted_since(workload)
+        if since is None:
+            return None
+        return self.server.loop.clock.now() - min(since, self._admitted.get(name_of(workload), since))
 
     def _doubted(self) -> Iterator[str]:
         """Whose queue was not seen to borrow beside it in time."""
@@ -180,6 +187,13 @@ def _priority(workload: Json) -> int:
 def _wish(workload: Json) -> int:
     """What all pods take that it may have."""
     return sum(requests(each["template"]["spec"])["cpu"] * each["count"] for each in workload["spec"]["podSets"])
+
+
+def _admitted_since(workload: Json) -> float | None:
+    """When a workload was admitted; None where it is not."""
+    said = (one for one in (workload.get("status") or {}).get("conditions") or () if one["type"] == "Admitted")
+    found = next((one for one in said if one["status"] == "True"), None)
+    return moment(found["lastTransitionTime"]) if found is not None else None
 
 
 def _evicted(workload: Json) -> str:
