@@ -15,7 +15,7 @@ Rules
 - The new grant replaces the stored one; nothing else of the workload changes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -277,6 +277,9 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     delta = _difference(entry, more, flavors)
     if not queue.unlimited and (refused := _refuse_quota(queues, entry, delta)) is not None:
         return refused
+    growing = (pod_set for pod_set in entry.workload.pod_sets if pod_set.name in more)
+    if (refused := refuse_uncounted(state, entry, growing)) is not None:
+        return refused
     # Each pod set is placed beside those before it; all of it is undone, since `hold_resized` holds the whole grant.
     checkpoint = state.begin()
     try:
@@ -291,6 +294,17 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         state.rollback(checkpoint)
     asks, counts = _asks_then(entry, more), {**grant.counts, **more}
     return AssumedAdmission(grant.queue, counts, flavors, _amounts(asks, counts, flavors), parts, asks)
+
+
+def refuse_uncounted(state: ClusterState, entry: Entry, pod_sets: Iterable[PodSet]) -> Refusal | None:
+    """Why a workload may not have more of these pods yet; None where the devices that they ask for are counted.
+
+    With counts that are too low it would have victims evicted for devices that are free.
+    """
+    counting, tenant = state.cluster.devices.counting, entry.workload.base.partition("/")[0]
+    asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])
+    left = max([counting.uncounted(ask, tenant) for ask in asks], default=0)
+    return messages.counting(left) if left else None
 
 
 def _refuse_quota(queues: Queues, entry: Entry, delta: Quantities) -> Refusal | None:

@@ -21,7 +21,7 @@ from engine.placement.beyond_nodes import beyond_every_node
 from engine.reasons import Cure, Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.cycle import rollout, successors
+from queueing.cycle import elastic, rollout, successors
 from queueing.cycle.backfill import await_crossing, barring_claim, claims_behind, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
@@ -536,12 +536,9 @@ def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     queues.run_times.begin_look()
     known = queues.options_of(state, entry.group)
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
-    asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])
-    counting, tenant = state.cluster.devices.counting, entry.workload.base.partition("/")[0]
-    # Refused before any search: with counts that are too low it would have victims evicted for devices that are free.
-    if left := max([counting.uncounted(ask, tenant) for ask in asks], default=0):
+    if (uncounted := elastic.refuse_uncounted(state, entry, pod_sets)) is not None:  # before any search
         waits = Waits(events={COUNTED: None})
-        waits.add(messages.counting(left))
+        waits.add(uncounted)
         return waits
     return _QueueNominator(state, queues, entry).run(known.found, known.refusal)
 

@@ -17,7 +17,8 @@ from engine.model import HOSTNAME_LABEL, PodSet, Policy, SliceLayer, TopologyReq
 from engine.placement.place import replace
 from engine.reasons import Reason
 from engine.results import Refusal
-from queueing.model import ClusterQueue, FlavorQuotas, Quota, ResourceGroup
+from queueing.cycle.cycle import cycle
+from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Within
 
 MINE = f'device.attributes["{DRIVER}"]'
 TAINT = {"key": "k", "effect": "NoSchedule"}
@@ -91,6 +92,29 @@ def test_one_that_waits_until_its_devices_are_counted_is_placed_without_any_even
     assert queues_of.keys(made) == ["ns/w"]
     assert made.waiting[0].message.startswith("its devices are being counted: it is not known yet")
     assert sum(on(made.admitted[0].grant).values()) == 12
+
+
+# By what is counted so far, one would have somebody evicted, and the other would never fit.
+@pytest.mark.parametrize("count", [20, 23])
+def test_growth_waits_until_its_devices_are_counted(short, count):
+    quotas = (FlavorQuotas(flavor="f", resources={"cpu": Quota(nominal=100_000)}),)
+    rules = Preemption(within=Within.LOWER)
+    queue = ClusterQueue(name="q", groups=(ResourceGroup(resources=("cpu",), flavors=quotas),), preemption=rules)
+    fleet, queues = Fleet(), queues_of.make_queues(queue)
+    pod_set = PodSet(name="main", count=1, requests={"cpu": 1000}, topology=ANYWHERE, devices=asked())
+    queues_of.submit(queues, queues_of.make_workload("ns/low", pod_sets=(pod_set,)))
+    assert queues_of.keys(queues_of.run(fleet, queues)) == ["ns/low"]
+    queues_of.submit(queues, queues_of.make_workload("ns/w", priority=1, pod_sets=(pod_set,)))
+    assert queues_of.keys(queues_of.run(fleet, queues)) == ["ns/w"]
+    for node, parts in fleet.used.items():  # a part ends on each node: all are counted anew
+        fleet.cluster.devices.set_uses(node, tuple(Use((DRIVER, node, part)) for part in parts[1:]))
+    queues.wish("ns/w", {"main": count})
+    made = [cycle(fleet, queues, 2.0)]
+    assert queues.entries["ns/w"].refusal.message.startswith("its devices are being counted: it is not known yet")
+    while made[-1].more:
+        made.append(cycle(fleet, queues, 2.0))
+    assert not any(one.preempting for one in made)
+    assert [one.key for each in made for one in each.resized] == ["ns/w"]
 
 
 def test_long_expressions_are_compiled_a_few_a_round_and_everybody_has_a_turn(monkeypatch):
