@@ -47,6 +47,7 @@ from support.history.wire import Faults, Wire
 from crds.settings import Settings
 from engine.reservation_key import HolderKey, Role, part_of, role_of, workload_of
 from kube.events import EventRecorder
+from queueing.queues.queues import Queues
 from ungater import assembly, controller
 from ungater.assembly import assemble
 from ungater.controller import Controller
@@ -257,8 +258,8 @@ class History:
         # With claims, the first of those who have waited long by now claims, and not who was the first to. A namespace
         # whose pods did not come is believed anew, and so is a template that pods are not made like. A pod that came to
         # the end of a long grace meanwhile made room.
-        ended = ending - self._ending()
-        if not claimed and not self._claimed() and not doubts and not otherwise and not ended:
+        otherwise = otherwise or doubts or bool(ending - self._ending()) or self._turned(memory.queues)
+        if not claimed and not self._claimed() and not otherwise:
             self._match_restart(held, written)
         self._check()
         # Part 3.
@@ -388,6 +389,15 @@ class History:
                 key: str(entry.phase) for key, entry in memory.queues.entries.items() if entry.grant is not None
             },
         }
+
+    def _turned(self, before: Queues) -> bool:
+        """Whether somebody evicted one for whom it was evicted before a restart: a ring has one more turn after it."""
+        fresh = self.term.controller.parts.cache.queues
+        return any(
+            victim in before.eviction_order.takers_before(taker)
+            for victim in fresh.entries
+            for taker in fresh.eviction_order.takers_before(workload_of(victim))
+        )
 
     def _ending(self) -> set[str]:
         """Uids of the pods that were told to stop and are still there."""
