@@ -16,7 +16,7 @@ Rules
   some where the rules say so, for those that outrank them in Kubernetes too.
 - Who has not run for as long as its queue and cohorts have it run at least is none, whatever the mode
   (`queueing.queues.minimum_run_time`).
-- Who would use more than its own share by it leaves those alone who had it evicted
+- Who would use more than its own share by it leaves those of other queues alone who had it evicted
   (`queueing.queues.eviction_order`).
 """
 
@@ -455,9 +455,11 @@ class Candidates(msgspec.Struct, dict=True):
 
     @cached_property
     def _before(self) -> frozenset[str]:
-        """Who had the preemptor evicted, where it would go beyond its own share."""
-        beyond = self.mode.others is not None and self.mode.borrowing
-        return frozenset(self.queues.eviction_order.takers_before(self.entry.workload.base) if beyond else ())
+        """Who of other queues had the preemptor evicted, where it would go beyond its own share."""
+        if self.mode.others is None or not self.mode.borrowing:
+            return frozenset()
+        entries, found = self.queues.entries, self.queues.eviction_order.takers_before(self.entry.workload.base)
+        return frozenset(key for key in found if key not in entries or entries[key].queue != self.entry.queue)
 
     def spared(self, key: HolderKey) -> bool:
         """Whether a holder is non-preemptible, and its queue holds no more that way than is its own."""

@@ -3,7 +3,9 @@
 A difference between Kueue and ours is explained by the fewest rules of ours that, put in place of Kueue's, make of this
 model what ours did. That the model is Kueue's is seen beside the real one, which has to do the same.
 
-Followed: pkg/scheduler/scheduler.go (``schedule``, ``processEntry``, ``reserveCapacityForUnreclaimablePreempt``),
+Followed: pkg/scheduler/scheduler.go (``schedule``, ``processEntry``, ``reserveCapacityForUnreclaimablePreempt``, and
+``markSkipped`` and ``lastAssignmentOutdated``: who got nothing and is looked at again in the next cycle goes on after
+the flavor that it came to, by the feature gate FlavorFungibilityPreserveScanProgress, which is on), and
 fair_sharing_iterator.go, flavorassigner/flavorassigner.go (``findFlavorForPodSets``, ``fitsResourceQuota``),
 preemption/preemption_oracle.go, and pkg/cache/queue: who is looked at again.
 """
@@ -27,12 +29,16 @@ class EndlessEvictionsError(Exception):
 
 
 class Look(NamedTuple):
-    """What one would get: how (`FIT` and so on), in which flavor, how high it borrows, and its victims with reasons."""
+    """What one would get: how (`FIT` and so on), in which flavor, how high it borrows, and its victims with reasons.
+
+    ``tried``: the last flavor that was looked at, where others come after it; else -1.
+    """
 
     mode: int
     flavor: str
     level: int
     victims: tuple[tuple[str, str], ...] = ()
+    tried: int = -1
 
     @property
     def possible(self) -> bool:
@@ -63,7 +69,12 @@ class KueueRules:
         self.active: dict[str, None] = {}
         self.parked: dict[str, None] = {}
         self.leaving: dict[str, str] = {}  # victims that hold their quota still, and for whom they go
-        self.turns: list[str] = []  # with `Rule.TURNS`: those to whom ours gives something, the next one at the end
+        self.cycles = 0
+        self.tried: dict[str, tuple[int, int]] = {}  # after which flavor the next search begins, and since which cycle
+        self.freed: dict[str, int] = {}  # the cycle in which something of a queue was last gone
+        self.planned: dict[str, str] = {}  # the flavors of those who had victims
+        # With `Rule.TURNS`: to whom ours gives something, cycle by cycle of ours, the next one at the end.
+        self.turns: list[Sequence[str]] = []
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -77,8 +88,8 @@ class KueueRules:
             if move.taker in known and move.name in known:
                 self.runs.evictions.record_evictions(move.taker, [move.name])
 
-    def play(self, event: Submit | str, turns: Sequence[str] = ()) -> Seen:
-        """What it makes of one step; ``turns``: in which order ours gives something to whom.
+    def play(self, event: Submit | str, turns: Sequence[Sequence[str]] = ()) -> Seen:
+        """What it makes of one step; ``turns``: to whom ours gives something, in cycle after cycle.
 
         Raises EndlessEvictionsError.
         """
@@ -96,7 +107,7 @@ class KueueRules:
     def _settle(self) -> Iterator[Move]:
         woken, early = False, list(self.chance.early)
         for _ in range(MOST_CYCLES):
-            if not self.active:
+            if not self.active and not self.turns:
                 if not woken:
                     return
                 woken = False
@@ -105,6 +116,8 @@ class KueueRules:
             yield from moves
             self.leaving |= {move.name: move.taker for move in moves if move.taker}
             freed = self._release_some()
+            if Rule.HOLDS in self.ours:
+                yield from self._start_planned()
             woken |= freed
             if freed and (early.pop(0) if len(early) > 1 else early[0]):
                 self._wake()
@@ -116,9 +129,17 @@ class KueueRules:
         gone = [name for name, taker in self.leaving.items() if not self.chance.apart or taker == takers[0]]
         for name in gone:
             self.runs.evictions.record_evictions(self.leaving.pop(name), [name])
+            self.freed[self.known[name].queue] = self.cycles
             self.runs.stop(name)
             self.active[name] = None
         return bool(gone)
+
+    def _start_planned(self) -> Iterator[Move]:
+        for name, flavor in list(self.planned.items()):
+            if name not in self.leaving.values():
+                del self.planned[name], self.active[name]
+                self.runs.start(name, flavor)
+                yield Move(name, flavor)
 
     def _wake(self) -> None:
         self.active |= self.parked
@@ -133,13 +154,48 @@ class KueueRules:
     # -- our order of turns --------------------------------------------------------------------------------------
 
     def _turn(self) -> list[Move]:
-        """The one to whom ours gives something next, where it may come before Kueue's by our rules."""
-        name = self.turns.pop()
-        self._wake()
-        if name not in self.active or any(self._precedes(other, name) for other in self._heads()):
-            self.turns = []
-            return []
-        return self._cycle([name])
+        """A cycle of ours: to whom it gives something, where nobody comes before by our rules; others end it all.
+
+        Victims are gone after it. Until then the preemptor has what they give, and nobody who was admitted in it goes:
+        one who finds nobody else is looked at in the next cycle.
+        """
+        group, later, made = self.turns.pop(), list[str](), list[Move]()
+        self.runs.fresh = {name for name in group if name in self.runs.flavors}
+        left = [name for name in group if name not in self.runs.fresh]
+        while left:
+            self._wake()
+            heads = self._heads()
+            turn = (
+                one for one in left if one in self.active and not any(self._precedes(other, one) for other in heads)
+            )
+            if not (name := next(turn, "")):
+                self.turns = []
+                break
+            left.remove(name)
+            moves = self._cycle([name])
+            made += moves
+            later += [] if moves else [name]
+            self._hold(name, moves)
+        if made and later and not left:
+            self.turns.append(later)
+        for move in made:
+            if move.taker:
+                self.quotas.release_quota(f"planned {move.taker}")
+                self.runs.restore(move.name)
+                self.active[move.taker] = None
+        self.runs.fresh = set()
+        return made
+
+    def _hold(self, name: str, moves: Sequence[Move]) -> None:
+        victims = [move.name for move in moves if move.taker]
+        for victim in victims:
+            self.quotas.release_quota(victim)
+        if victims:
+            del self.active[name]
+            amounts = self.runs.amounts_of(name, self.planned[name])
+            self.quotas.charge_workload(f"planned {name}", Held(self.known[name].queue, amounts))
+        elif moves:
+            self.runs.fresh.add(name)
 
     def _precedes(self, other: str, name: str) -> bool:
         """Whether one that would get something comes before another one: nearer its quota, or first in their queue."""
@@ -157,19 +213,21 @@ class KueueRules:
     # -- one cycle -----------------------------------------------------------------------------------------------
 
     def _cycle(self, heads: Sequence[str]) -> list[Move]:
+        self.cycles += 1
         looks = {name: self.look(name) for name in heads}
         depth, gone, moves = self.quotas.begin(), dict[str, None](), list[Move]()
         for name in self._order(looks):
             look = looks[name]
             del self.active[name]
+            self.tried.pop(name, None)
             if not look.possible:
-                self.parked[name] = None
+                self._requeue(name, look.tried, at_once=look.tried >= 0 and Rule.FIRST not in self.ours)
                 if look.mode != NO_FIT and Rule.RESERVE not in self.ours:
                     self._reserve(name, look)
                 continue
             amounts, victims = self.runs.amounts_of(name, look.flavor), dict.fromkeys(one for one, _ in look.victims)
             if victims.keys() & gone.keys() or not self._fits_without(name, amounts, gone | victims):
-                self.active[name] = None
+                self._requeue(name, look.tried, at_once=True)
                 continue
             gone |= victims
             self.quotas.charge_workload(f"assumed {name}", Held(self.known[name].queue, amounts))
@@ -177,12 +235,26 @@ class KueueRules:
             if look.mode == FIT:
                 moves.append(Move(name, look.flavor))
             else:
-                self.active[name] = None
+                self.active[name], self.planned[name] = None, look.flavor
         self.quotas.rollback(depth)
         for move in moves:
             if not move.taker:
                 self.runs.start(move.name, move.what)
         return moves
+
+    def _requeue(self, name: str, tried: int, *, at_once: bool) -> None:
+        """One that got nothing."""
+        if at_once:
+            self.active[name] = None
+            self.tried[name] = tried, self.cycles
+        else:
+            self.parked[name] = None
+
+    def _next_flavor(self, name: str) -> int:
+        """The flavor with which a search begins (``lastAssignmentOutdated``, ``NextFlavorToTryForPodSetResource``)."""
+        tried, since = self.tried.get(name, (-1, 0))
+        outdated = self.cycles > since + 1 and self.freed.get(self.known[name].queue, -1) >= since
+        return 0 if outdated or Rule.FIRST in self.ours else tried + 1
 
     def _reserve(self, name: str, look: Look) -> None:
         """Nobody behind it gets in this cycle what it waits for, unless its queue may take all back."""
@@ -238,7 +310,9 @@ class KueueRules:
         """What one gets as things are."""
         queue = self.queues[self.known[name].queue]
         best, modes = Look(NO_FIT, "", 0), dict[FlavorResource, tuple[int, int]]()
-        for flavor in (quotas.flavor for group in queue.groups for quotas in group.flavors):
+        flavors, tried = [quotas.flavor for group in queue.groups for quotas in group.flavors], -1
+        for tried in range(self._next_flavor(name), len(flavors)):
+            flavor = flavors[tried]
             found = {
                 key: self._fits_resource(name, key, amount)
                 for key, amount in self.runs.amounts_of(name, flavor).items()
@@ -254,6 +328,7 @@ class KueueRules:
             if ends:
                 break
         level = max((level for _, level in modes.values()), default=0)
+        best = best._replace(tried=-1 if best.mode == NO_FIT or tried == len(flavors) - 1 else tried)
         if best.mode in {NO_FIT, FIT}:
             return best._replace(level=level)
         contested = frozenset(key for key, (mode, _) in modes.items() if mode < FIT)
@@ -267,7 +342,7 @@ class KueueRules:
         if amount > self.quotas.limit(node.name, key):
             return NO_FIT, 0
         level, below_root = self._lowest_subtree(node, key, amount)
-        if amount <= self.quotas.available(node.name, key):
+        if amount <= self.runs.available(node.name, key):
             return FIT, level
         policy = self.queues[node.name].preemption
         if not (
@@ -281,7 +356,7 @@ class KueueRules:
         amounts, contested = {key: amount}, frozenset({key})
         if Rule.TOGETHER in self.ours:
             amounts = self.runs.amounts_of(name, key[0])
-            contested = frozenset(k for k, asked in amounts.items() if asked > self.quotas.available(node.name, k))
+            contested = frozenset(k for k, asked in amounts.items() if asked > self.runs.available(node.name, k))
         found = VictimSearch(self.runs, self.ours, name, amounts, contested).victims()
         if not found:
             return NO_CANDIDATES, level

@@ -26,6 +26,7 @@ class Rule(StrEnum):
     """A rule of ours in place of Kueue's."""
 
     GATE = "own victims for more than nominal"
+    HOLDS = "the preemptor holds what its victims give"
     RESERVE = "no quota is blocked for one that waits"
     LEAST = "the least plan"
     TOGETHER = "all resources in one plan"
@@ -35,6 +36,7 @@ class Rule(StrEnum):
     OWN_LAST = "its own queue loses last"
     BOTH = "both comparisons of shares at once"
     LEVELS = "the level of all resources of a flavor"
+    FIRST = "each search begins with the first flavor"
 
 
 class RunningWorkloads:
@@ -54,6 +56,7 @@ class RunningWorkloads:
         self.known: dict[str, Submit] = {}
         self.flavors: dict[str, str] = {}
         self.evictions = EvictionOrder()
+        self.fresh: set[str] = set()  # those who are no victims, as they were admitted in this cycle
 
     def node_of(self, name: str) -> TreeNode:
         """The queue of a workload in the tree."""
@@ -69,7 +72,22 @@ class RunningWorkloads:
 
     def fits(self, queue: str, amounts: Quantities) -> bool:
         """Whether there is quota for so much now."""
-        return all(amount <= self.quotas.available(queue, key) for key, amount in amounts.items())
+        return all(amount <= self.available(queue, key) for key, amount in amounts.items())
+
+    def available(self, queue: str, key: FlavorResource) -> int:
+        """Kueue's ``available`` (pkg/cache/scheduler/resource_node.go).
+
+        What is used too much above is missing below, even of what is lent to nobody. Ours leaves a queue that; within
+        a cycle of Kueue somebody may reserve more than there is.
+        """
+        node = self.quotas.tree.queues[queue]
+        left = node.root.subtree.get(key, 0) - node.root.usage.get(key, 0)
+        for one in node.limited:
+            own, used = one.local.get(key, 0), one.usage.get(key, 0)
+            if (borrowing := one.borrowing.get(key)) is not None:
+                left = min(left, one.subtree.get(key, 0) - max(used, own) + borrowing)
+            left += max(0, own - used)
+        return max(0, left)
 
     def start(self, name: str, flavor: str) -> None:
         """One is admitted."""
@@ -127,6 +145,7 @@ class VictimSearch:
             for one, flavor in self.runs.flavors.items()
             if one in self.quotas.held
             and one not in self.left_alone
+            and one not in self.runs.fresh
             and self.runs.node_of(one) is node
             and not self.contested.isdisjoint(self.runs.amounts_of(one, flavor))
         ]

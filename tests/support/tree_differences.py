@@ -5,7 +5,7 @@ model of `support.kueue_rules` does what the real Kueue did, and with a few of o
 rules count. What follows the first difference follows from it, and is not compared.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations, product
 from typing import Final, NamedTuple
 
@@ -17,7 +17,8 @@ ALIKE: Final = "alike"
 TIMING: Final = "Kueue gives what was freed to another than who freed it, or not, as its events come in"
 ENDLESS: Final = "Kueue's evict each other without end"
 UNKNOWN: Final = "not explained"
-MOST_RULES: Final = 2
+FEW_RULES: Final = 2
+MOST_RULES: Final = 3
 FEW_CHANCES: Final = [Chance((early,), reverse) for early in (False, True) for reverse in (False, True)]
 CHANCES: Final = [
     Chance(early, reverse, apart)
@@ -72,18 +73,24 @@ def _explained(before: _Before, event: Submit | str, mine: Seen, other: Seen) ->
     theirs = (_played(before, event, (), chance) for chance in CHANCES)
     if not any(one is None or _are_alike(one, other) for one in theirs):
         return UNKNOWN
-    turns = list(_takers(mine.moves))
     for count in range(MOST_RULES + 1):
+        # Some of many rules may come to the same by chance: then all of them together have to as well.
+        if count > FEW_RULES and not _does_as_ours(before, event, mine, tuple(Rule)):
+            break
         for rules in combinations(Rule, count):
-            for chance in FEW_CHANCES:
-                found = _played(before, event, rules, chance, turns)
-                if found is not None and _are_alike(found, mine):
-                    return "; ".join(rules) or TIMING
+            if _does_as_ours(before, event, mine, rules):
+                return "; ".join(rules) or TIMING
     return UNKNOWN
 
 
+def _does_as_ours(before: _Before, event: Submit | str, mine: Seen, rules: Collection[Rule]) -> bool:
+    turns = _turns(mine.moves)
+    made = (_played(before, event, rules, chance, turns) for chance in FEW_CHANCES)
+    return any(one is not None and _are_alike(one, mine) for one in made)
+
+
 def _played(
-    before: _Before, event: Submit | str, rules: Collection[Rule], chance: Chance, turns: Sequence[str] = ()
+    before: _Before, event: Submit | str, rules: Collection[Rule], chance: Chance, turns: Sequence[Sequence[str]] = ()
 ) -> Seen | None:
     model = KueueRules(before.stream, frozenset(rules), chance)
     model.become(before.seen, before.known, before.evictions)
@@ -93,13 +100,15 @@ def _played(
         return None
 
 
-def _takers(moves: Sequence[Move]) -> Iterator[str]:
-    """Who gets something, one after the other: a place, or victims and then a place."""
-    last = ""
+def _turns(moves: Sequence[Move]) -> list[list[str]]:
+    """Who gets something, a place or victims, in each cycle of ours: who is admitted in it comes before who evicts."""
+    cycles, last = [list[str]()], ""
     for move in moves:
-        if not move.taker or move.taker != last:
-            yield move.taker or move.name
+        if last and not move.taker:
+            cycles.append([])
+        cycles[-1].append(move.taker or move.name)
         last = move.taker
+    return [list(dict.fromkeys(names)) for names in cycles]
 
 
 def _are_alike(one: Seen, other: Seen) -> bool:

@@ -1,6 +1,7 @@
 """Workloads that have each other evicted in a ring stop."""
 
 import msgspec
+import pytest
 from support.queue_factories import (
     GPU,
     keys,
@@ -94,6 +95,24 @@ def test_a_ring_has_another_turn_when_one_of_it_wishes_for_something_else():
     found = turns(state, queues)
     assert found[0] == ("other", "high")
     assert [name for name in made if queues.entries[name].grant] == ["high"]
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_priority_holds_within_a_queue_whoever_had_whom_evicted(fair):
+    """As in Kueue 0.19.2 (pkg/scheduler/preemption/preemption.go): candidates of its own queue have a lower priority.
+
+    ``other`` had ``high`` evicted, and ``low`` took its quota back from ``other``.
+    """
+    state, lender = make_state(1, 2), make_queue("lends", 4, cohort="c")
+    owner = make_queue("q", 4, cohort="c", preemption=Preemption(within=Within.LOWER, reclaim=Reclaim.ANY))
+    queues = make_queues(owner, make_queue("b", 0, cohort="c"), lender, rules=Rules(fair=fair))
+    submit(queues, make_workload("low", gpu=4, priority=5))
+    assert keys(run(state, queues)) == ["low"]
+    queues.eviction_order.record_evictions("other", ["high"])
+    queues.eviction_order.record_evictions("low", ["other"])
+    submit(queues, make_workload("high", priority=9))
+    (found,) = cycle(state, queues, 2.0).preempting
+    assert (found.key, [victim.key for victim in found.victims]) == ("high", ["low"])
 
 
 def test_nothing_is_kept_of_workloads_that_are_gone():
