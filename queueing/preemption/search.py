@@ -330,7 +330,7 @@ class _Search:
 
         ``placed``: where the workload goes as things are; None where that is to be asked.
         """
-        quotas, state, needed = self.queues.quotas, self.state, self._needed
+        quotas, state, needed, own_back = self.queues.quotas, self.state, self._needed, False
         if needed is not None:
             needed.start(state, taken)
         # The most important are tried first: of victims that could stand in for one another the least important go.
@@ -352,14 +352,15 @@ class _Search:
                 placed = without
                 quotas.commit(depth)
                 state.commit(checkpoint)
-                del taken[key]
+                held = taken.pop(key).held
+                own_back |= held is not None and held.queue == self.entry.queue
                 if needed is not None:
                     needed.left_alone(key)
             else:
                 state.rollback(checkpoint)
                 quotas.rollback(depth)
         assignments = self._place_option() if placed is None else placed
-        if assignments is None:
+        if assignments is None or (own_back and not self.removal.may_go(taken)):
             return None
         landings = landings_of(state, self.entry.workload.key, assignments)
         left = self._fragmentation_left(taken, assignments)

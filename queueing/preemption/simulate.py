@@ -85,11 +85,15 @@ class SimulatedRemoval:
 
     def _suffice_in_order(self) -> bool:
         """Whether quota suffices as the least important go first, as they do in a plan."""
-        quotas = self.queues.quotas
+        quotas, gone = self.queues.quotas, set[HolderKey]()
         depth = quotas.begin()
         try:
-            units = self.in_fair_order(self.candidates.by_quota())
-            return any(self._take_quota(unit) and self.quota_fits() for unit in units)
+            for unit in self.in_fair_order(self.candidates.by_quota()):
+                if unit not in gone and self._take_quota(unit):
+                    gone.add(unit)
+                    if self.quota_fits():
+                        return True
+            return False
         finally:
             quotas.rollback(depth)
 
@@ -144,7 +148,14 @@ class SimulatedRemoval:
         if all(one is not None and one.queue == own for one in held):
             quotas.free_all(keys)
             return keys
-        return [key for key in keys if self._take_quota(key)]
+        gone = [key for key in keys if self._take_quota(key)]
+        if self.candidates.mode.compares and any(self.queues.entry_of_unit(key).queue == own for key in gone):
+            # Its own come last, and once they are gone its share is smaller, so that more may go.
+            refused = dict.fromkeys(keys)
+            for key in gone:
+                del refused[key]
+            gone += [key for key in refused if self._take_quota(key)]
+        return gone
 
     def _take_quota(self, unit: HolderKey) -> bool:
         """Take a unit's quota away, if its queue may still be taken from."""
@@ -173,11 +184,30 @@ class SimulatedRemoval:
 
     def in_fair_order(self, units: Sequence[HolderKey]) -> Iterable[HolderKey]:
         """Units that give back quota, the first to go first: by shares as they are then, where a tree has levels."""
-        tree = self.queues.quotas.tree
-        if not self.candidates.mode.compares or not tree.is_nested(tree.queues[self.entry.queue]):
+        tree, own = self.queues.quotas.tree, self.entry.queue
+        if not self.candidates.mode.compares:
             return units
+        if not tree.is_nested(tree.queues[own]):
+            # All once more, for those that are refused the first time, as in `_take_each`.
+            among_own = any(self.queues.entry_of_unit(unit).queue == own for unit in units)
+            return [*units, *units] if among_own else units
         queues = by_queue(units, lambda unit: self.queues.entry_of_unit(unit).queue)
         return FairOrder(self.candidates.comparison, queues).in_turn(self._amounts_of_unit)
+
+    def may_go(self, taken: dict[HolderKey, RemovedUnit]) -> bool:
+        """Whether the rules allow just these to be taken, now that some that were taken with them are back.
+
+        One of another queue may have been allowed to go only while one of its own queue was gone.
+        """
+        if not self.candidates.mode.compares:
+            return True
+        quotas = self.queues.quotas
+        depth = quotas.begin()
+        for unit, one in taken.items():
+            self.restore_quota(unit, one.held)
+        gone = self._take_each(list(taken))
+        quotas.rollback(depth)
+        return len(gone) == len(taken)
 
     def _amounts_of_unit(self, unit: HolderKey) -> Quantities:
         held = self._quota_of_unit(unit)

@@ -235,6 +235,38 @@ def test_two_of_weight_zero_compare_unweighted():
     assert both({"a": 12, "b": 12}) == {}
 
 
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("weight", "asked", "goes"),
+    [(2000, 8, {"a-0": Reason.IN_CLUSTER_QUEUE, "b-0": Reason.FAIR_SHARING}), (1000, 5, {})],
+    ids=["both are needed", "its own is not needed"],
+)
+def test_another_queue_loses_what_it_may_once_those_of_the_own_queue_are_gone_that_have_to_go(
+    nested, weight, asked, goes
+):
+    # a has 4 of 10, b 6. With weight 2, 8 in place of the 4 are a share below that of b, beside them they are not. With
+    # weight 1 the same holds for 5, but the 6 of b would be room enough: the 4 would stay, and a have 9 of 10. Kueue
+    # 0.19.2 has b evicted for that (pkg/scheduler/preemption/preemption.go: fairPreemptions compares without the 4,
+    # and fillBackWorkloads has them stay).
+    names = ("left", "right") if nested else ("org", "org")
+    queues = make_queues(
+        make_queue("a", 0, cohort=names[0], weight=weight, preemption=Preemption(Within.LOWER, Reclaim.ANY)),
+        make_queue("b", 0, cohort=names[1]),
+        make_queue("lender", 10, cohort="org"),
+        rules=FAIR,
+    )
+    if nested:
+        queues.set_cohort(make_cohort("left", 0, "org", weight=weight))
+        queues.set_cohort(make_cohort("right", 0, "org"))
+    state = make_state(1, 4)
+    for name, amount in (("a", 4), ("b", 6)):
+        submit(queues, make_workload(f"{name}-0", name, amount, gpu=1, level=None))
+    assert len(keys(run(state, queues))) == 2
+    submit(queues, make_workload("asks", "a", asked, gpu=1, level=None, created=99.0, priority=1))
+    made = run(state, queues, 100.0)
+    assert {victim.key: victim.reason for one in made.preempting for victim in one.victims} == goes
+
+
 def test_the_largest_share_from_the_root_down_loses_first_though_its_queue_has_a_smaller_one():
     queues = make_queues(
         make_queue("mine", 0, cohort="org", preemption=RECLAIM),
