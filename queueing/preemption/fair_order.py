@@ -8,13 +8,17 @@ Rules, as in Kueue 0.19.2 (pkg/scheduler/preemption/fairsharing)
   used more than the victim's besides, and in each such cohort the child that used most is the one with the largest
   share. That takes rights away and gives none, so whoever has another one evicted may not lose its place to it in turn
   as their shares cross: present shares allow one of both directions at most.
-- Where quota alone lacks in a tree of several levels, the next victim is looked for from the root down, always in the
-  child with the largest share that has somebody left; of equal ones in a cohort before a queue. Those who may go by the
-  second comparison come before all who may go by the first alone; of these one a queue.
+- Where quota alone lacks, the queue with the largest share loses somebody next, as shares are then. In a cohort of one
+  level both comparisons count at once, and the preemptor's own queue is last. In a tree of several levels the next
+  victim is looked for from the root down, always in the child with the largest share that has somebody left; of equal
+  ones in a cohort before a queue. Those who may go by the second comparison come before all who may go by the first
+  alone; of these one a queue.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
+from typing import Any
 
 from engine.reservation_key import HolderKey
 from queueing.model import Quantities, Share
@@ -124,6 +128,30 @@ class FairOrder:
             node = self.comparison.tree.queues[queue]
             self._left.subtract(map(id, (node, *node.path)))
         return unit
+
+
+def largest_first(
+    comparison: FairComparison, units: dict[str, list[HolderKey]], rank: Callable[[HolderKey], tuple[Any, ...]]
+) -> Iterator[HolderKey]:
+    """Which of some units goes next in a cohort of one level; of equal shares the one of the least rank.
+
+    ``units``: as of `FairOrder`. Only the share of the queue that loses something changes.
+    """
+    own, nodes, share_of = comparison.taker.name, comparison.tree.queues, comparison.shares_now()
+
+    def place_of(queue: str) -> tuple[bool, bool, float, tuple[Any, ...], str]:
+        infinite, ratio = share_of(nodes[queue])
+        return queue == own, not infinite, -ratio, rank(units[queue][-1]), queue
+
+    places = [place_of(queue) for queue in units]
+    heapify(places)
+    while places:
+        *_, queue = places[0]
+        yield units[queue].pop()
+        if units[queue]:
+            heapreplace(places, place_of(queue))
+        else:
+            heappop(places)
 
 
 def by_queue(units: Iterable[HolderKey], queue_of: Callable[[HolderKey], str]) -> dict[str, list[HolderKey]]:

@@ -5,7 +5,7 @@ What is done here is undone by the roll-back of the state and the quotas to wher
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from engine.reservation_key import HolderKey, Role, part_of, role_of, whole_of
 from queueing.model import FlavorResource, Quantities
 from queueing.preemption.candidates import Candidates
 from queueing.preemption.cohort_reach import nodes_between, overuses
-from queueing.preemption.fair_order import FairOrder, by_queue
+from queueing.preemption.fair_order import FairOrder, by_queue, largest_first
 from queueing.preemption.fragmentation import held as held_on
 from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.entry import Entry
@@ -183,16 +183,16 @@ class SimulatedRemoval:
         return True
 
     def in_fair_order(self, units: Sequence[HolderKey]) -> Iterable[HolderKey]:
-        """Units that give back quota, the first to go first: by shares as they are then, where a tree has levels."""
+        """Units that give back quota, the first to go first: by shares as they are then, where shares count."""
         tree, own = self.queues.quotas.tree, self.entry.queue
         if not self.candidates.mode.compares:
             return units
-        if not tree.is_nested(tree.queues[own]):
-            # All once more, for those that are refused the first time, as in `_take_each`.
-            among_own = any(self.queues.entry_of_unit(unit).queue == own for unit in units)
-            return [*units, *units] if among_own else units
         queues = by_queue(units, lambda unit: self.queues.entry_of_unit(unit).queue)
-        return FairOrder(self.candidates.comparison, queues).in_turn(self._amounts_of_unit)
+        if tree.is_nested(tree.queues[own]):
+            return FairOrder(self.candidates.comparison, queues).in_turn(self._amounts_of_unit)
+        in_turn = largest_first(self.candidates.comparison, queues, lambda unit: self.candidates.importance(unit)[1:])
+        # All once more, for those that are refused the first time, as in `_take_each`.
+        return chain(in_turn, units) if own in queues else in_turn
 
     def may_go(self, taken: dict[HolderKey, RemovedUnit]) -> bool:
         """Whether the rules allow just these to be taken, now that some that were taken with them are back.

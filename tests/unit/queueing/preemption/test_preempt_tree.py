@@ -284,6 +284,22 @@ def test_the_largest_share_from_the_root_down_loses_first_though_its_queue_has_a
     assert asks(state, queues, 4, "mine") == {"other-3": Reason.FAIR_SHARING}
 
 
+def test_in_a_cohort_of_one_level_the_share_that_is_the_largest_then_loses_next():
+    # greedy has 16 in two pieces, other 12 in three: once a piece of greedy is gone, other has the largest share. Kueue
+    # 0.19.2 asks for the largest share before each victim (pkg/scheduler/preemption/fairsharing/ordering.go).
+    queues = make_queues(
+        make_queue("mine", 0, cohort="org", weight=2000, preemption=RECLAIM),
+        make_queue("greedy", 0, cohort="org"),
+        make_queue("other", 0, cohort="org"),
+        make_queue("lender", 28, cohort="org"),
+        rules=FAIR,
+    )
+    state = make_state(1, 4)
+    fill(state, queues, {"greedy": 16}, size=8, priority={})
+    fill(state, queues, {"other": 12}, size=4, priority={})
+    assert asks(state, queues, 12, "mine") == dict.fromkeys(["greedy-1", "other-2"], Reason.FAIR_SHARING)
+
+
 def test_own_cohort_counts_with_what_is_asked_for():
     queues = make_queues(
         make_queue("mine", 0, cohort="team", preemption=RECLAIM),
