@@ -87,6 +87,7 @@ class Eviction:
         self._patience = patience
         self._reclaim = reclaim
         self._clock = clock
+        self._started_at = clock.now()
 
     async def begin_eviction(self, entry: WorkloadEntry, evict: Evict) -> bool:
         """Begin an eviction."""
@@ -116,12 +117,13 @@ class Eviction:
         reclaims = is_reclaimed(entry) and self._reclaim.overrides
         reclaims = reclaims and not self._cache.reservations.takes_for_cohort(entry.key)
         blocked = self.evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
+        preemptors = self._cache.reservations.preemptors_of(entry.key)
         # Room that a budget keeps counts in no plan: whoever is
         # nominated for it would wait, and hold its own meanwhile.
-        self._cache.queues.holders.set_kept(entry.key, kept=blocked is not None and not reclaims)
+        kept = blocked is not None or (not preemptors and self._was_kept(entry, evict))
+        self._cache.queues.holders.set_kept(entry.key, kept=kept and not reclaims)
         if blocked is None or reclaims:
             return False
-        preemptors = self._cache.reservations.preemptors_of(entry.key)
         self._given_up(entry.key, preemptors, blocked.message)
         if not preemptors:
             return False
@@ -130,6 +132,18 @@ class Eviction:
             return await self._spare(entry, Reason.EVICTION_BLOCKED, blocked.message)
         self._jobs.stop_pods(entry)
         return False
+
+    def _was_kept(self, entry: WorkloadEntry, evict: EvictPods) -> bool:
+        """Whether an earlier controller waited in vain for its pods, and none has been let go since.
+
+        What budgets answered is stored nowhere. Without this, each restart would evict others beside one that stays.
+        """
+        observed = entry.observed
+        since = conditions.true_since(observed.conditions, conditions.EVICTED) if observed is not None else None
+        if since is None or since > self._started_at - self._patience:
+            return False
+        stays = any(pod.metadata.deletion_timestamp is None for pod in evict.pods)
+        return stays and not self._evictions.has_granted(entry.id)
 
     def evict_some(self, entry: WorkloadEntry, evict: EvictSome) -> None:
         """Evict pods of slices that are to go, or pods that no queue admitted; a budget that refuses ends the plan."""

@@ -181,6 +181,12 @@ class Evictor:
         found = [self._tries[pod].blocked for pod in self._of.get(uid, ())]
         return min((one for one in found if one is not None), key=lambda one: one.since, default=None)
 
+    def has_granted(self, uid: str) -> bool:
+        """Whether the API server let a pod of a workload go that is not seen to go yet."""
+        tries = (self._tries[pod] for pod in self._of.get(uid, ()))
+        # An attempt under way is due at infinity: nobody has answered it yet.
+        return any(one.failures == 0 and one.not_before < float("inf") for one in tries)
+
     def cancel_evictions(self, uid: str) -> None:
         """Nobody wants pods of this workload gone any more."""
         for pod in self._of.pop(uid, set()):

@@ -242,3 +242,21 @@ async def test_one_that_is_deleted_whatever_budgets_say_leaves_the_accounting_be
     await settled(asked, 1)
     asked.evictions.request_eviction("job", of_job("q"), "quota", overriding=True)
     assert (await settled(asked, 4))[1:] == [("delete", "q", None), ("off", "q", TRACKING), ("delete", "q", None)]
+
+
+async def test_it_says_whether_a_pod_was_let_go_that_is_not_seen_to_go_yet(asked):
+    pod, evictions = make_pod(gated=False, node="n1"), asked.evictions
+    assert not evictions.has_granted("job")
+    evictions.request_eviction("job", pod, "makes room")
+    assert not evictions.has_granted("job"), "nobody has answered yet"
+    await settled(asked, 1)
+    await asyncio.sleep(0)
+    assert (evictions.has_granted("job"), evictions.blocked("job") is None) == (False, False)
+    asked.refuses = False
+    evictions.request_eviction("job", make_pod("other", gated=False, node="n1"), "makes room")
+    await settled(asked, 2)
+    await asyncio.sleep(0)
+    assert evictions.has_granted("job"), "of several pods, one was let go"
+    ends = msgspec.structs.replace(make_pod("other", node="n1").metadata, deletion_timestamp=timestamp(WALL + 30))
+    evictions.request_eviction("job", msgspec.structs.replace(pod, metadata=ends), "makes room")
+    assert not evictions.has_granted("job"), "it goes"
