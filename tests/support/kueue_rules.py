@@ -10,7 +10,8 @@ fair_sharing_iterator.go, flavorassigner/flavorassigner.go (``findFlavorForPodSe
 preemption/preemption_oracle.go, and pkg/cache/queue: who is looked at again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from support.kueue_victims import Rule, RunningWorkloads, VictimSearch
@@ -21,6 +22,7 @@ from queueing.queues.cohort_tree import TreeNode
 from queueing.queues.held import Held
 
 MOST_CYCLES = 60
+MOST_WAITED = 6  # cycles before victims are gone
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
 
 
@@ -46,17 +48,31 @@ class Look(NamedTuple):
         return self.mode == FIT or bool(self.victims)
 
 
-class Chance(NamedTuple):
-    """What the real one leaves to chance.
+class Event(Enum):
+    """What may happen between two cycles, or not, as events come in.
 
-    ``early``: of the first evictions, and of all after the last that is named, whether those who were refused are woken
-    before who had victims is looked at again, as events come in; ``reverse``: which of two equal nodes comes first;
-    ``apart``: the victims of one workload are gone before those of the next one that had some in the same cycle.
+    ``WAKE``: workloads that were refused are looked at again. That is due a second after something was freed
+    (pkg/cache/queue/inadmissible_workloads.go: ``requeueBatchPeriod``), whatever else goes on meanwhile.
+    ``WAIT``: another cycle comes before victims are gone.
+    ``APART``: only the victims of one workload are gone, or only one victim.
+    ``BEHIND``: victims are gone after a cycle has taken its heads and before it takes its snapshot
+    (pkg/scheduler/scheduler.go: ``schedule``). The heads find their quota, and the victims are not among the heads.
+    ``MISSED``: what the status of a queue brings about comes after the step has ended. It takes a second longer
+    (pkg/controller/core/clusterqueue_controller.go: ``UpdatesBatchPeriod``), on a loaded machine more.
     """
 
-    early: tuple[bool, ...] = (False,)
+    WAKE, WAIT, APART, BEHIND, MISSED = range(5)
+
+
+# Of an event and in how many ways it may happen: in which of them it does; 0: it does not.
+Choose = Callable[[Event, int], int]
+
+
+class Chance(NamedTuple):
+    """What is left to chance; ``reverse``: which of two equal nodes comes first."""
+
+    choose: Choose = lambda *_: 0
     reverse: bool = False
-    apart: bool = False
 
 
 class KueueRules:
@@ -68,7 +84,12 @@ class KueueRules:
         self.known, self.quotas, self.queues = self.runs.known, self.runs.quotas, self.runs.queues
         self.active: dict[str, None] = {}
         self.parked: dict[str, None] = {}
-        self.leaving: dict[str, str] = {}  # victims that hold their quota still, and for whom they go
+        self.leaving = self.runs.leaving
+        self.sticky: dict[str, str] = {}  # by queue, who had victims last and is not admitted yet
+        self.waited = 0  # for how many cycles
+        self.behind: dict[str, None] = {}  # victims that are gone, and no heads of the next cycle
+        self.due = False  # whether those who were refused are to be looked at again
+        self.roused = False  # the same, by the status of a queue
         self.cycles = 0
         self.tried: dict[str, tuple[int, int]] = {}  # after which flavor the next search begins, and since which cycle
         self.freed: dict[str, int] = {}  # the cycle in which something of a queue was last gone
@@ -84,55 +105,78 @@ class KueueRules:
         for name, flavor in sorted(seen.admitted):
             self.runs.start(name, flavor)
         self.parked = {name: None for name in known if name not in self.runs.flavors}
+        # It may have been missed in the step before.
+        self.roused = any(self._rouses(move.name) for move in seen.moves if move.name in known)
         for move in evictions:
             if move.taker in known and move.name in known:
                 self.runs.evictions.record_evictions(move.taker, [move.name])
 
-    def play(self, event: Submit | str, turns: Sequence[Sequence[str]] = ()) -> Seen:
-        """What it makes of one step; ``turns``: to whom ours gives something, in cycle after cycle.
+    def moves(
+        self, event: Submit | str, turns: Sequence[Sequence[str]] = (), most: int = MOST_CYCLES
+    ) -> Iterator[Move]:
+        """The moves of a step, as they come, in so many cycles at most.
 
-        Raises EndlessEvictionsError.
+        ``turns``: to whom ours gives something, in cycle after cycle. Raises EndlessEvictionsError.
         """
         self.turns = list(reversed(turns)) if Rule.TURNS in self.ours else []
         if isinstance(event, Submit):
             self.known[event.name] = event
             self.active[event.name] = None
+            self.roused |= self._rouses(event.name)
         elif event:
             self.runs.stop(event)
-            del self.known[event]
             self._wake()
-        moves = tuple(self._settle())
-        return Seen(frozenset(self.runs.flavors.items()), moves)
-
-    def _settle(self) -> Iterator[Move]:
-        woken, early = False, list(self.chance.early)
-        for _ in range(MOST_CYCLES):
+            self.roused = self._rouses(event)
+            del self.known[event]
+        for _ in range(most):
             if not self.active and not self.turns:
-                if not woken:
+                if not (self.due or (self.roused and not self.chance.choose(Event.MISSED, 2))):
                     return
-                woken = False
                 self._wake()
             moves = self._turn() if self.turns else self._cycle(self._heads())
             yield from moves
-            self.leaving |= {move.name: move.taker for move in moves if move.taker}
-            freed = self._release_some()
+            self.roused |= any(self._rouses(move.name) for move in moves)
+            self._happen({move.name: move.taker for move in moves if move.taker})
             if Rule.HOLDS in self.ours:
                 yield from self._start_planned()
-            woken |= freed
-            if freed and (early.pop(0) if len(early) > 1 else early[0]):
-                self._wake()
         raise EndlessEvictionsError
 
-    def _release_some(self) -> bool:
-        """Victims are gone, of all who had some, or of the first of them; returns whether there were any."""
-        takers = list(dict.fromkeys(self.leaving.values()))
-        gone = [name for name, taker in self.leaving.items() if not self.chance.apart or taker == takers[0]]
+    def _happen(self, leaving: Mapping[str, str]) -> None:
+        """What happens between two cycles; ``leaving``: who was evicted in the last one."""
+        self.active |= self.behind
+        self.behind = {}
+        self.leaving |= leaving
+        choose = self.chance.choose
+        if self.leaving and (not self.active or self.waited == MOST_WAITED or not choose(Event.WAIT, 2)):
+            gone = self._release_some()
+            behind = self.behind if self.active and choose(Event.BEHIND, 2) else self.active
+            behind |= dict.fromkeys(gone)
+            self.due, self.waited = True, 0
+        elif self.leaving:
+            self.waited += 1
+        if (self.due or self.roused) and self.active and choose(Event.WAKE, 2):
+            self._wake()
+
+    def _release_some(self) -> list[str]:
+        """Victims are gone; returns them."""
+        gone = list(self.leaving)
+        apart = self.chance.choose(Event.APART, 3) if len(gone) > 1 else 0
+        if apart:
+            gone = [name for name in gone if self.leaving[name] == self.leaving[gone[0]]] if apart == 1 else gone[:1]
         for name in gone:
             self.runs.evictions.record_evictions(self.leaving.pop(name), [name])
             self.freed[self.known[name].queue] = self.cycles
             self.runs.stop(name)
-            self.active[name] = None
-        return bool(gone)
+        return gone
+
+    def _rouses(self, name: str) -> bool:
+        """Whether all are looked at again, a second later, as numbers in the status of a workload's queue change.
+
+        Each change of a ClusterQueue is one for all cohorts above it but the root (pkg/controller/core:
+        ``NotifyClusterQueueUpdate``, ``ClusterQueueAncestors``), and with that for who waits below that root
+        (pkg/cache/queue: ``AddOrUpdateCohort``, ``notifyCohort``).
+        """
+        return len(self.runs.node_of(name).path) > 1
 
     def _start_planned(self) -> Iterator[Move]:
         for name, flavor in list(self.planned.items()):
@@ -143,11 +187,12 @@ class KueueRules:
 
     def _wake(self) -> None:
         self.active |= self.parked
-        self.parked = {}
+        self.parked, self.due, self.roused = {}, False, False
 
     def _heads(self) -> list[str]:
+        """The first of each queue: who had victims last, or the highest priority (pkg/cache/queue/cluster_queue.go)."""
         heads: dict[str, str] = {}
-        for name in sorted(self.active, key=self.runs.priority_of):
+        for name in sorted(self.active, key=lambda one: (one in self.sticky.values(), self.runs.priority_of(one))):
             heads[self.known[name].queue] = name
         return list(heads.values())
 
@@ -236,10 +281,12 @@ class KueueRules:
                 moves.append(Move(name, look.flavor))
             else:
                 self.active[name], self.planned[name] = None, look.flavor
+                self.sticky[self.known[name].queue] = name
         self.quotas.rollback(depth)
         for move in moves:
             if not move.taker:
                 self.runs.start(move.name, move.what)
+                self.sticky = {queue: name for queue, name in self.sticky.items() if name != move.name}
         return moves
 
     def _requeue(self, name: str, tried: int, *, at_once: bool) -> None:

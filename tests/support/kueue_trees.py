@@ -32,7 +32,9 @@ GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 COHORTS = Resource(GROUP, VERSION, "cohorts", "Cohort", namespaced=False)
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload", namespaced=True)
 # Of a tenth of a second at least, in which nothing changes: then everything is at rest. Those who are woken come back
-# within a second (0.19.2, pkg/cache/queue: requeueBatchPeriod); on a loaded machine ticks are longer, as all else is.
+# within a second (0.19.2, pkg/cache/queue: requeueBatchPeriod), or within two where the status of a queue wakes them
+# (pkg/controller/core: UpdatesBatchPeriod, NotifyClusterQueueUpdate); on a loaded machine ticks are longer, as all else
+# is. What comes later all the same is part of the next step (`support.kueue_rules.Event`).
 QUIET_TICKS = 30
 TICK_SECONDS = 0.1
 PATIENCE_SECONDS = 300.0

@@ -36,6 +36,7 @@ class Rule(StrEnum):
     OWN_LAST = "its own queue loses last"
     BOTH = "both comparisons of shares at once"
     LEVELS = "the level of all resources of a flavor"
+    KEPT = "shares count with those of its own queue that stay"
     FIRST = "each search begins with the first flavor"
 
 
@@ -55,6 +56,7 @@ class RunningWorkloads:
         self.queues = {queue.name: queue for queue in stream.queues}
         self.known: dict[str, Submit] = {}
         self.flavors: dict[str, str] = {}
+        self.leaving: dict[str, str] = {}  # victims that hold their quota still, and for whom they go
         self.evictions = EvictionOrder()
         self.fresh: set[str] = set()  # those who are no victims, as they were admitted in this cycle
 
@@ -151,7 +153,8 @@ class VictimSearch:
         ]
 
     def _ranked(self, names: list[str]) -> list[str]:
-        return sorted(names, key=self.runs.priority_of)
+        """Those on their way first (pkg/scheduler/preemption/common/ordering.go)."""
+        return sorted(names, key=lambda one: (one not in self.runs.leaving, self.runs.priority_of(one)))
 
     def exceeds(self, node: TreeNode) -> bool:
         """Whether it uses more than its own of something that is contested."""
@@ -164,6 +167,7 @@ class VictimSearch:
         hierarchy, by_priority = self._reached()
         while_borrowing = {one for one in by_priority if self._may_take_borrowing(one)}
         ranked = [*self._ranked(hierarchy), *self._ranked(by_priority), *self._ranked(own)]
+        ranked.sort(key=lambda one: one not in self.runs.leaving)
         for borrowing in self._attempts(hierarchy, by_priority):
             candidates = [one for one in ranked if not borrowing or one not in by_priority or one in while_borrowing]
             search = self._least if Rule.LEAST in self.ours else self._greedy
@@ -288,9 +292,41 @@ class VictimSearch:
             depth, reasons, again = self.quotas.begin(), dict[str, str](), list[str]()
             done = self._first_strategy(_FairOrder(self, self._ranked(among)), reasons, again, suffices)
             if done or self._second_strategy(_FairOrder(self, again), reasons, suffices):
-                return [(one, reasons[one]) for one in self._filled_back(list(reasons), suffices)]
+                found = self._filled_back(list(reasons), suffices)
+                if Rule.KEPT in self.ours and not self._may_go(found):
+                    found = []
+                return [(one, reasons[one]) for one in found]
             self.quotas.rollback(depth)
         return []
+
+    def _may_go(self, found: Sequence[str]) -> bool:
+        """Whether shares allow just these to go, where some that went before them are back."""
+        if not self.exceeds(self.node):
+            return True
+        depth = self.quotas.begin()
+        for one in found:
+            self.runs.restore(one)
+        left = dict.fromkeys(found)
+        for _ in range(2):
+            for one in list(left):
+                if self._take_by_either(one):
+                    del left[one]
+        self.quotas.rollback(depth)
+        return not left
+
+    def _take_by_either(self, one: str) -> bool:
+        """Take one out that may go by either comparison of shares, or as one of its own queue."""
+        theirs = self.runs.node_of(one)
+        if theirs is self.node:
+            self.quotas.release_quota(one)
+            return True
+        mine, side = nodes_between(theirs, self.node)[-1], nodes_between(self.node, theirs)[-1]
+        allowed = self.share_of(mine) < self.share_of(side)
+        self.quotas.release_quota(one)
+        if allowed or self.share_of(mine) <= self.share_of(side):
+            return True
+        self.runs.restore(one)
+        return False
 
     def _first_strategy(
         self, order: "_FairOrder", reasons: dict[str, str], again: list[str], suffices: Callable[[], bool]
@@ -366,7 +402,7 @@ class _FairOrder:
             self.pruned.add(id(cohort))
             return None
         left = left[::-1] if self.search.runs.reverse else left
-        # Of equal shares a cohort before a queue, and of queues the one whose first has the lowest priority.
+        # Of equal shares a cohort before a queue, and of queues the one whose first comes first of all.
         best = max(left, key=lambda child: (self.search.share_of(child), not child.is_queue, self._lowness(child)))
         return best if best.is_queue else self._below(best)
 
@@ -378,8 +414,11 @@ class _FairOrder:
             return (not borrows and child is not self.taker) or not self.left[child.name]
         return not borrows and child not in self.taker.path
 
-    def _lowness(self, child: TreeNode) -> int:
-        return -self.search.runs.priority_of(self.left[child.name][0]) if child.is_queue else 0
+    def _lowness(self, child: TreeNode) -> tuple[bool, bool, int]:
+        if not child.is_queue:
+            return False, False, 0
+        first, runs = self.left[child.name][0], self.search.runs
+        return first in runs.leaving, child is not self.taker, -runs.priority_of(first)
 
 
 def _reason(name: str, own: list[str], while_borrowing: set[str]) -> str:

@@ -6,10 +6,12 @@ rules count. What follows the first difference follows from it, and is not compa
 """
 
 from collections.abc import Collection, Sequence
-from itertools import combinations, product
+from functools import partial
+from itertools import combinations
 from typing import Final, NamedTuple
 
-from support.kueue_rules import Chance, EndlessEvictionsError, KueueRules
+from support.kueue_chances import follow, may_come_to
+from support.kueue_rules import Chance, EndlessEvictionsError, Event, KueueRules
 from support.kueue_victims import Rule
 from support.tree_streams import Answer, Move, Seen, Stream, Submit, resolved
 
@@ -19,12 +21,9 @@ ENDLESS: Final = "Kueue's evict each other without end"
 UNKNOWN: Final = "not explained"
 FEW_RULES: Final = 2
 MOST_RULES: Final = 3
-FEW_CHANCES: Final = [Chance((early,), reverse) for early in (False, True) for reverse in (False, True)]
 CHANCES: Final = [
-    Chance(early, reverse, apart)
-    for evictions in (2, 5)
-    for apart in (False, True)
-    for early in product((False, True), repeat=evictions)
+    Chance(choose, reverse)
+    for choose in (lambda *_: 0, lambda event, _: event is Event.WAKE, lambda event, _: event is Event.MISSED)
     for reverse in (False, True)
 ]
 
@@ -64,14 +63,12 @@ def find_difference(stream: Stream, theirs: Answer, ours: Answer) -> Difference:
         return Difference(len(theirs), ALIKE)
     # Evictions without end are no answer; the events of that step are what they would have been.
     event = resolved(stream.steps[len(theirs)], before.seen.admitted)
-    ends = all(_played(before, event, (), chance) is not None for chance in CHANCES)
+    ends = all(_ends(_model(before, (), chance), event) for chance in CHANCES)
     return Difference(len(theirs), UNKNOWN if ends else ENDLESS)
 
 
 def _explained(before: _Before, event: Submit | str, mine: Seen, other: Seen) -> str:
-    # A ring of evictions ends in reality when events come in another order: then Kueue may have come to anything.
-    theirs = (_played(before, event, (), chance) for chance in CHANCES)
-    if not any(one is None or _are_alike(one, other) for one in theirs):
+    if not may_come_to(partial(_model, before, ()), event, other):
         return UNKNOWN
     for count in range(MOST_RULES + 1):
         # Some of many rules may come to the same by chance: then all of them together have to as well.
@@ -85,19 +82,22 @@ def _explained(before: _Before, event: Submit | str, mine: Seen, other: Seen) ->
 
 def _does_as_ours(before: _Before, event: Submit | str, mine: Seen, rules: Collection[Rule]) -> bool:
     turns = _turns(mine.moves)
-    made = (_played(before, event, rules, chance, turns) for chance in FEW_CHANCES)
-    return any(one is not None and _are_alike(one, mine) for one in made)
+    models = (_model(before, rules, chance) for chance in CHANCES)
+    return any(follow(model, model.moves(event, turns), mine)[1] for model in models)
 
 
-def _played(
-    before: _Before, event: Submit | str, rules: Collection[Rule], chance: Chance, turns: Sequence[Sequence[str]] = ()
-) -> Seen | None:
+def _ends(model: KueueRules, event: Submit | str) -> bool:
+    try:
+        list(model.moves(event))
+    except EndlessEvictionsError:
+        return False
+    return True
+
+
+def _model(before: _Before, rules: Collection[Rule], chance: Chance) -> KueueRules:
     model = KueueRules(before.stream, frozenset(rules), chance)
     model.become(before.seen, before.known, before.evictions)
-    try:
-        return model.play(event, turns)
-    except EndlessEvictionsError:
-        return None
+    return model
 
 
 def _turns(moves: Sequence[Move]) -> list[list[str]]:
