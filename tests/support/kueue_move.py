@@ -20,6 +20,7 @@ from cli.install.installation import Requested
 from cli.migrate.moves.finish import KueueRemoval
 from cli.migrate.moves.handover import Handover
 from cli.migrate.moves.phase_walk import MoveOptions
+from cli.migrate.moves.preflight import find_missing_here
 from cli.migrate.moves.take_back import TakeBack
 from cli.run.components import Components
 from crds.constants import NAMESPACE, SERVED
@@ -319,6 +320,11 @@ class MovingCluster:
             pass
         await waiting.wait_established(self.client, ESTABLISHED_SECONDS)
         await asyncio.gather(self.components.start("webhook"), self.components.start("ungater"))
+
+        async def is_led() -> bool:
+            return not [text async for text in find_missing_here(self.client, NAMESPACE)]
+
+        await until(is_led, "an ungater that leads")
 
     async def move(self, *queues: str) -> list[str]:
         """``topogate migrate kueue --move``; what it told, line by line."""
