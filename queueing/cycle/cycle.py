@@ -123,7 +123,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     queues.wake_due(now)
     if state.cluster.devices.counting.next_round():
         queues.pending.move_events_to_active([COUNTED])
-        queues.growing.try_again(list(queues.growing))
+        queues.growing.devices_counted()
     # 2. Drained queues: what is admitted there goes.
     made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.

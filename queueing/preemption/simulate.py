@@ -191,7 +191,7 @@ class SimulatedRemoval:
         if tree.is_nested(tree.queues[own]):
             return FairOrder(self.candidates.comparison, queues).in_turn(self._amounts_of_unit)
         in_turn = largest_first(self.candidates.comparison, queues, lambda unit: self.candidates.importance(unit)[1:])
-        # All once more, for those that are refused the first time, as in `_take_each`.
+        # Units that are refused the first time get a second try, as in `_take_each`.
         return chain(in_turn, units) if own in queues else in_turn
 
     def may_go(self, taken: dict[HolderKey, RemovedUnit]) -> bool:

@@ -4,8 +4,8 @@ Three rights may form a ring, ``withinClusterQueue``, ``reclaimWithinCohort: Any
 of its own queue evicted, which it outranks, and borrows; B, of another queue, outranks H and has it evicted while it
 borrows itself; L takes its queue's nominal quota back from B, whatever its priority; and H has L evicted again. The
 weakest of the rights gives way: a workload that would have others evicted in order to use more than its own share
-leaves those of other queues alone for which it was evicted, directly or through others. In its own queue priority
-decides, which makes no ring by itself.
+leaves those of other queues alone for which it was evicted, directly or through others. Within its own queue
+priority decides, which cannot form a ring by itself.
 
 Why that ends every ring. Let evictions go on for ever among workloads that do not change. Of those that evict without
 end each is evicted without end too, so some of them form a ring, and each link of it is an eviction that comes again.

@@ -32,6 +32,11 @@ class WantedGrowth(dict[str, tuple[dict[str, int], tuple[int, ...]]]):
         """Have those tried that wish for more pods, whatever was freed."""
         self.update({key: (self[key][0], ()) for key in keys if key in self})
 
+    def devices_counted(self) -> None:
+        """Devices are counted further: those are tried again that ask for any, and not all who wish for more pods."""
+        pod_sets = {key: self._entries[key].workload.pod_sets for key in self}
+        self.try_again([key for key, each in pod_sets.items() if any(one.devices is not None for one in each)])
+
     def may_be_victim(self, victim: HolderKey) -> bool:
         """Somebody may be a victim who was none before; True where that has somebody tried again."""
         return self._find_victims(lambda key: self._holders.may_make_room(victim, key))
